@@ -1,0 +1,939 @@
+"""Flow: what each expression of a file is, followed statement by statement.
+
+One `Flow` evaluates the scopes of one file, each once, in the order in which Python would: the module body, then a
+function when something asks for it (its enclosing scope first). Branches are joined to what they agree on, loops run
+until their entry state holds, and what a called function returns comes from evaluating it, or, across files, from the
+link step. Alongside, it notes the events that regions are made of (forward, backward, optimizer step, differentiation)
+and every call of the project's own code.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torchlint import torch_api
+from torchlint.semantics import calls
+from torchlint.semantics.names import COMPREHENSIONS, Class, Function, FunctionNode, Scope, path_of
+from torchlint.semantics.values import (
+    CPU,
+    DEVICE,
+    EMPTY_DICT,
+    EMPTY_LIST,
+    MODULE,
+    NDARRAY,
+    NONE,
+    NUMBER,
+    OPTIMIZER,
+    STRING,
+    TENSOR,
+    UNKNOWN,
+    Value,
+    join,
+    join_all,
+)
+
+if TYPE_CHECKING:
+    from torchlint.semantics.module import Module
+
+Env = dict[str, Value]
+_BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
+_TENSOR_EVIDENCE = frozenset({"backward", "backward(…)", "scale(…)", "all_reduce(…)", "manual_backward(…)"})
+
+
+@dataclass(slots=True)
+class ProjectCall:
+    """A call of code that may be the project's own: who is called and with what.
+
+    `callee` is a function's id ("pkg.mod:f"), a reference that the link step resolves, or "?.name" for a method on a
+    receiver of unknown type; `positional` and `keywords` are the argument values (a None key stands for `**`).
+    """
+
+    node: ast.Call
+    callee: str
+    positional: tuple[Value, ...]
+    keywords: tuple[tuple[str, Value], ...]
+    bound: bool = False
+    starred: bool = False
+
+
+@dataclass(slots=True)
+class _LoopState:
+    breaks: list[Env] = field(default_factory=list)
+    continues: list[Env] = field(default_factory=list)
+
+
+class Flow:
+    """The evaluation of one file. `values` holds every expression evaluated so far."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.values: dict[ast.expr, Value] = {}
+        self.joined: dict[Scope, Env] = {}
+        self.returns: dict[Function, list[Value]] = {}
+        self.attributes: dict[tuple[Class, str], Value] = {}
+        self.events: dict[ast.AST, str] = {}
+        self.calls: dict[ast.Call, ProjectCall] = {}
+        self._finished: set[Scope] = set()
+        self._started: set[Scope] = set()
+        self._loops: list[_LoopState] = []
+        self._scope: Scope = module.index.root
+
+    # Entry points
+
+    def ensure(self, scope: Scope) -> None:
+        """Evaluate `scope` (and first what encloses it) unless that has been done or is under way."""
+        if scope in self._started:
+            return
+        if scope.parent is not None and not isinstance(scope.node, ast.ClassDef):
+            self.ensure(self.body_scope(scope.parent))
+            if scope in self._started:
+                return
+        self._started.add(scope)
+        outer_scope, self._scope = self._scope, scope
+        outer_loops, self._loops = self._loops, []
+        try:
+            env: Env = {}
+            self.joined.setdefault(scope, {})
+            if isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self._bind_parameters(scope, env)
+            if isinstance(scope.node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef)):
+                self.block(scope.node.body, env)
+        finally:
+            self._scope, self._loops = outer_scope, outer_loops
+            self._finished.add(scope)
+
+    def ensure_all(self) -> None:
+        """Evaluate every scope of the file, in source order."""
+        self.ensure(self.module.index.root)
+        for function in self.module.index.functions:
+            self.ensure(function.scope)
+
+    @staticmethod
+    def body_scope(scope: Scope) -> Scope:
+        """The scope whose evaluation covers `scope`: classes and lambdas are evaluated where they stand."""
+        while isinstance(scope.node, (ast.Lambda, ast.ClassDef)) and scope.parent is not None:
+            scope = scope.parent
+        return scope
+
+    def value(self, node: ast.expr) -> Value:
+        """The value of an expression, evaluating its scope on first demand."""
+        self.ensure(self.body_scope(self.module.scope_of(node)))
+        return self.values.get(node, UNKNOWN)
+
+    def result_of(self, function: Function) -> Value:
+        """What calling a function of this file gives."""
+        linked = self.module.linked.returns.get(self.module.id_of(function))
+        self.ensure(function.scope)
+        found = join_all(self.returns.get(function, []))
+        if found.kind == "unknown" and linked is not None:
+            return linked
+        if function.is_generator:
+            return Value("iterator", items=(found,))
+        return found
+
+    def attribute_of(self, owner: Class, name: str) -> Value:
+        """What all assignments to `self.name` in a class of this file agree on, evidence of use where they do not say."""
+        for writer in owner.writers.get(name, ()):
+            self.ensure(writer.scope)
+        self.ensure(self.body_scope(owner.scope))
+        found = self.attributes.get((owner, name))
+        if found is None or found.kind in ("unknown", "none"):
+            evidence = self._evidence(self.module.class_usage(owner, name))
+            if evidence is not UNKNOWN:
+                return evidence
+        return found or UNKNOWN
+
+    # Parameters and evidence
+
+    def _bind_parameters(self, scope: Scope, env: Env) -> None:
+        function = scope.function
+        assert function is not None
+        given = self.module.linked.parameters.get(self.module.id_of(function), {})
+        in_forward = function.name == "forward" and function.owner is not None and self.module.is_module_class(function.owner)
+        args = function.node.args
+        for parameter in function.parameters:
+            name = parameter.arg
+            if name == function.self_name:
+                value = self.module.self_value(function)
+            else:
+                value = self.annotation(parameter.annotation) if parameter.annotation is not None else UNKNOWN
+                if value.kind in ("unknown", "class") or (value.kind == "module" and not value.name):
+                    passed = given.get(name, UNKNOWN)
+                    if passed.kind not in ("unknown", "none"):
+                        value = passed
+                elif value.kind == "tensor" and given.get(name, UNKNOWN).kind == "tensor":
+                    value = given[name]
+                if value.kind == "unknown":
+                    value = self._evidence(scope.usage.get(name, set()), in_forward)
+                if parameter is args.vararg:
+                    value = Value("list", items=(value,) if value.kind != "unknown" else ())
+                elif parameter is args.kwarg:
+                    value = Value("dict", items=(UNKNOWN,))
+            self._store(name, value, env)
+
+    def _evidence(self, usage: set[str], in_forward: bool = False) -> Value:
+        """What the methods used on a name say of it, where nothing else does."""
+        if not usage:
+            return UNKNOWN
+        if usage & _TENSOR_EVIDENCE:
+            return Value("tensor", dtype="float")
+        if in_forward and usage & torch_api.TENSOR_ONLY_METHODS:
+            return TENSOR
+        if usage & torch_api.MODULE_ONLY_METHODS or ("train" in usage and "()" in usage):
+            return MODULE
+        if "zero_grad" in usage and ("step" in usage or ".param_groups" in usage):
+            return OPTIMIZER
+        return UNKNOWN
+
+    def annotation(self, node: ast.expr | None) -> Value:
+        """The value that an annotation promises."""
+        if node is None:
+            return UNKNOWN
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            try:
+                return self.annotation(ast.parse(node.value.strip(), mode="eval").body)
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                return UNKNOWN
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            return self._union([node.left, node.right])
+        if isinstance(node, ast.Subscript):
+            return self._generic(node)
+        if isinstance(node, ast.Constant):
+            return NONE if node.value is None else UNKNOWN
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            return calls.instance_of(self, self._static(node))
+        return UNKNOWN
+
+    def _union(self, members: Iterable[ast.expr]) -> Value:
+        return join_all([self.annotation(member) for member in members])
+
+    def _generic(self, node: ast.Subscript) -> Value:
+        origin = self._static(node.value).name.rpartition(".")[2]
+        arguments = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if self._static(node.value).name.startswith("jaxtyping."):
+            return self.annotation(arguments[0])
+        if origin in ("Optional", "Annotated", "Final", "ClassVar"):
+            return self.annotation(arguments[0])
+        if origin == "Union":
+            return self._union(arguments)
+        if origin in ("list", "List", "Sequence", "Iterable", "Iterator", "Generator", "Collection", "set", "Set", "deque"):
+            return Value("list", items=(self.annotation(arguments[0]),))
+        if origin in ("tuple", "Tuple"):
+            if len(arguments) == 2 and isinstance(arguments[1], ast.Constant) and arguments[1].value is ...:
+                return Value("list", items=(self.annotation(arguments[0]),))
+            return Value("tuple", items=tuple(self.annotation(a) for a in arguments))
+        if origin in ("dict", "Dict", "Mapping", "OrderedDict", "defaultdict", "MutableMapping") and len(arguments) == 2:
+            return Value("dict", items=(self.annotation(arguments[1]),))
+        return self.annotation(node.value) if origin in ("DataLoader", "Dataset", "ndarray", "NDArray") else UNKNOWN
+
+    def _static(self, node: ast.expr) -> Value:
+        """A name or attribute as the module's scope knows it, without flow: for annotations, bases and decorators."""
+        if isinstance(node, ast.Name):
+            return self.lookup(node.id, None, self._scope)
+        if isinstance(node, ast.Attribute):
+            return calls.attribute(self, self._static(node.value), node.attr)
+        return UNKNOWN
+
+    def static(self, node: ast.expr, scope: Scope) -> Value:
+        """`_static` seen from `scope`."""
+        outer, self._scope = self._scope, scope
+        try:
+            return self._static(node)
+        finally:
+            self._scope = outer
+
+    # Names
+
+    def lookup(self, name: str, env: Env | None, scope: Scope | None = None) -> Value:
+        """A name's value: in the flow so far, else in the enclosing scopes, else among the builtins."""
+        if env is not None:
+            found = env.get(name)
+            if found is not None:
+                return found
+        start = scope or self._scope
+        current: Scope | None = start
+        while current is not None:
+            if name in current.bindings and name not in current.foreign:
+                skipped = isinstance(current.node, ast.ClassDef) and current is not start
+                if not skipped:
+                    if current is start and env is not None and not isinstance(current.node, ast.ClassDef):
+                        return UNKNOWN
+                    covering = self.body_scope(current)
+                    self.ensure(covering)
+                    return self.joined.get(current, self.joined.get(covering, {})).get(name, UNKNOWN)
+            current = current.parent
+        if name in _BUILTINS and name not in self.module.index.root.bindings:
+            return Value("symbol", name="builtins." + name)
+        return self.module.star_value(name)
+
+    def _store(self, name: str, value: Value, env: Env) -> None:
+        env[name] = value
+        joined = self.joined.setdefault(self._scope, {})
+        before = joined.get(name)
+        joined[name] = value if before is None else join(before, value)
+
+    def _bind_name(self, name: str, value: Value, env: Env) -> None:
+        if value.kind == "unknown":
+            evidence = self._scope.usage.get(name)
+            if evidence and evidence & _TENSOR_EVIDENCE:
+                value = Value("tensor", dtype="float")
+        stale = [key for key in env if key.startswith(name) and key[len(name) : len(name) + 1] in (".", "[")]
+        for key in stale:
+            del env[key]
+        if name in self._scope.foreign:
+            self.joined.setdefault(self.module.index.root, {})[name] = UNKNOWN
+        self._store(name, value, env)
+
+    def assign(self, target: ast.expr, value: Value, env: Env) -> None:
+        """Bind `value` to a target, unpacking as Python does."""
+        if isinstance(target, ast.Name):
+            self._bind_name(target.id, value, env)
+            self.values[target] = env[target.id]
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            self._unpack(target, value, env)
+        elif isinstance(target, ast.Starred):
+            self.assign(target.value, Value("list", items=(value,)), env)
+        elif isinstance(target, ast.Attribute):
+            base = self.eval(target.value, env)
+            self._assign_attribute(target, base, value, env)
+        elif isinstance(target, ast.Subscript):
+            self.eval(target.value, env)
+            self.eval(target.slice, env)
+            path = path_of(target)
+            if path is not None:
+                env[path] = value
+
+    def _unpack(self, target: ast.Tuple | ast.List, value: Value, env: Env) -> None:
+        elements = target.elts
+        starred = any(isinstance(e, ast.Starred) for e in elements)
+        if value.kind == "tuple" and len(value.items) == len(elements) and not starred:
+            parts: list[Value] = list(value.items)
+        else:
+            parts = [value.element] * len(elements)
+        for element, part in zip(elements, parts):
+            self.assign(element, part, env)
+
+    def _assign_attribute(self, target: ast.Attribute, base: Value, value: Value, env: Env) -> None:
+        path = path_of(target)
+        if path is not None:
+            env[path] = value
+        self.values[target] = value
+        if target.attr == "requires_grad":
+            self.events[target] = "differentiate"
+        if isinstance(target.value, ast.Name):
+            owner = self._receiver_class(target.value.id)
+            if owner is not None:
+                self._note_attribute(owner, target.attr, value)
+
+    def _note_attribute(self, owner: Class, name: str, value: Value) -> None:
+        key = (owner, name)
+        before = self.attributes.get(key)
+        self.attributes[key] = value if before is None else join(before, value)
+
+    def _receiver_class(self, name: str) -> Class | None:
+        """The class whose `self` the name is, in a method or a function nested in one."""
+        function = self._scope.function
+        while function is not None:
+            if function.owner is not None:
+                return function.owner if name == function.self_name and name else None
+            function = function.parent
+        return None
+
+    # Statements. Each returns whether control can fall through to the next statement.
+
+    def block(self, statements: list[ast.stmt], env: Env) -> bool:
+        falls = True
+        for statement in statements:
+            run = _STATEMENTS.get(statement.__class__)
+            try:
+                if run is not None and not run(self, statement, env):
+                    falls = False
+            except RecursionError:
+                continue  # an expression deeper than the interpreter allows: its values stay unknown
+        return falls
+
+    def _expr_statement(self, node: ast.Expr, env: Env) -> bool:
+        self.eval(node.value, env)
+        return True
+
+    def _assign(self, node: ast.Assign, env: Env) -> bool:
+        value = self.eval(node.value, env)
+        for target in node.targets:
+            if isinstance(target, (ast.Tuple, ast.List)) and isinstance(node.value, (ast.Tuple, ast.List)):
+                value = Value("tuple", items=tuple(self.values.get(e, _constant(e)) for e in node.value.elts))
+            self.assign(target, value, env)
+        return True
+
+    def _ann_assign(self, node: ast.AnnAssign, env: Env) -> bool:
+        value = self.eval(node.value, env) if node.value is not None else UNKNOWN
+        promised = self.annotation(node.annotation)
+        if value.kind in ("unknown", "none") or (promised.kind == "list" and not value.items):
+            value = promised
+        if node.value is not None or isinstance(self._scope.node, ast.ClassDef):
+            self.assign(node.target, value, env)
+        if isinstance(node.target, ast.Name) and self._class_here is not None:
+            self._note_attribute(self._class_here, node.target.id, value)
+        return True
+
+    @property
+    def _class_here(self) -> Class | None:
+        return self._scope.owner if isinstance(self._scope.node, ast.ClassDef) else None
+
+    def _aug_assign(self, node: ast.AugAssign, env: Env) -> bool:
+        path = path_of(node.target)
+        before = self.eval(_as_load(node.target), env) if path is None else self._read_path(node.target, env)
+        value = calls.binary(before, self.eval(node.value, env), node.op)
+        if before.kind == "tensor" and value.kind == "tensor" and before.host != value.host:
+            value = Value("tensor", host=before.host and value.host, dtype=value.dtype, grad=value.grad)
+        self.values[node.target] = before
+        self.assign(node.target, value, env)
+        self.values[node.target] = before
+        return True
+
+    def _read_path(self, target: ast.expr, env: Env) -> Value:
+        if isinstance(target, ast.Name):
+            return self.lookup(target.id, env)
+        return self.eval(target, env)
+
+    def _function_def(self, node: FunctionNode, env: Env) -> bool:
+        for decorator in node.decorator_list:
+            self.eval(decorator, env)
+        for default in [*node.args.defaults, *node.args.kw_defaults]:
+            if default is not None:
+                self.eval(default, env)
+        function = self.module.function_at[node]
+        value = Value("function", name=self.module.id_of(function))
+        if function.is_property and function.owner is not None:
+            value = UNKNOWN
+        self._store(node.name, value, env)
+        return True
+
+    def _class_def(self, node: ast.ClassDef, env: Env) -> bool:
+        for base in node.bases:
+            self.eval(base, env)
+        cls = self.module.class_at[node]
+        for decorator in node.decorator_list:
+            self.eval(decorator, env)
+        self._store(node.name, Value("class", name=self.module.id_of(cls)), env)
+        outer, self._scope = self._scope, cls.scope
+        try:
+            inner = dict(env)
+            self.joined.setdefault(cls.scope, {})
+            self.block(node.body, inner)
+            for name, value in self.joined[cls.scope].items():
+                if name not in cls.methods:
+                    self._note_attribute(cls, name, value)
+        finally:
+            self._scope = outer
+        return True
+
+    def _return(self, node: ast.Return, env: Env) -> bool:
+        value = self.eval(node.value, env) if node.value is not None else NONE
+        function = self._scope.function
+        if function is not None and not function.is_generator:
+            self.returns.setdefault(function, []).append(value)
+        return False
+
+    def _delete(self, node: ast.Delete, env: Env) -> bool:
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                env.pop(target.id, None)
+            else:
+                self.eval(_as_load(target), env)
+        return True
+
+    def _if(self, node: ast.If, env: Env) -> bool:
+        self.eval(node.test, env)
+        other = dict(env)
+        self._refine(node.test, env, positive=True)
+        self._refine(node.test, other, positive=False)
+        body_falls = self.block(node.body, env)
+        else_falls = self.block(node.orelse, other)
+        if body_falls and else_falls:
+            _merge(env, other)
+        elif else_falls:
+            env.clear()
+            env.update(other)
+        return body_falls or else_falls
+
+    def _refine(self, test: ast.expr, env: Env, *, positive: bool) -> None:
+        """What a test says of the names in it: `isinstance(x, torch.Tensor)`, `torch.is_tensor(x)`."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            self._refine(test.operand, env, positive=not positive)
+        elif isinstance(test, ast.BoolOp):
+            if isinstance(test.op, ast.And) is positive:
+                for part in test.values:
+                    self._refine(part, env, positive=positive)
+        elif isinstance(test, ast.Call) and test.args:
+            path = path_of(test.args[0])
+            name = self.values.get(test.func, UNKNOWN).name
+            if path is None:
+                return
+            known = self.values.get(test.args[0], UNKNOWN)
+            if name == "builtins.isinstance" and len(test.args) == 2:
+                promised = self.annotation_of_types(test.args[1])
+            elif name == "torch.is_tensor":
+                promised = TENSOR
+            else:
+                return
+            if positive:
+                if promised.kind != "unknown" and known.kind != promised.kind:
+                    env[path] = promised
+                elif promised.kind == "unknown" and known.kind == "tensor":
+                    env[path] = UNKNOWN
+            elif promised.kind == "tensor":
+                env[path] = UNKNOWN if known.kind == "tensor" else known
+
+    def annotation_of_types(self, node: ast.expr) -> Value:
+        """What `isinstance(x, node)` promises of x."""
+        if isinstance(node, ast.Tuple):
+            return self._union(node.elts)
+        return self.annotation(node)
+
+    def _for(self, node: ast.For | ast.AsyncFor, env: Env) -> bool:
+        iterable = self.eval(node.iter, env)
+        element = calls.iteration(iterable)
+
+        def enter(state: Env) -> None:
+            self.assign(node.target, element, state)
+
+        self._loop(node, env, enter)
+        return True
+
+    def _while(self, node: ast.While, env: Env) -> bool:
+        def enter(state: Env) -> None:
+            self.eval(node.test, state)
+            self._refine(node.test, state, positive=True)
+
+        self._loop(node, env, enter)
+        endless = isinstance(node.test, ast.Constant) and bool(node.test.value)
+        return not endless or self._has_break(node)
+
+    @staticmethod
+    def _has_break(loop: ast.While) -> bool:
+        return any(isinstance(n, ast.Break) for n in ast.walk(loop))
+
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, env: Env, enter: Callable[[Env], None]) -> None:
+        """Run the body until its entry state holds (two rounds do: kinds only widen), then what comes after."""
+        carried = self._carried.get(node)
+        if carried is not None:
+            _merge(env, carried)
+        for _ in range(2):
+            state = dict(env)
+            enter(state)
+            self._loops.append(_LoopState())
+            falls = self.block(node.body, state)
+            loop = self._loops.pop()
+            back = [*loop.continues, *([state] if falls else [])]
+            before = dict(env)
+            for end in back:
+                _merge(env, end)
+            exits = loop.breaks
+            if env == before:
+                break
+        self._carried[node] = dict(env)
+        if node.orelse:
+            self.block(node.orelse, env)
+        for end in exits:
+            _merge(env, end)
+
+    @property
+    def _carried(self) -> dict[ast.AST, Env]:
+        return self.__dict__.setdefault("_carried_states", {})  # type: ignore[no-any-return]
+
+    def _break(self, node: ast.Break, env: Env) -> bool:
+        if self._loops:
+            self._loops[-1].breaks.append(dict(env))
+        return False
+
+    def _continue(self, node: ast.Continue, env: Env) -> bool:
+        if self._loops:
+            self._loops[-1].continues.append(dict(env))
+        return False
+
+    def _with(self, node: ast.With | ast.AsyncWith, env: Env) -> bool:
+        for item in node.items:
+            value = self.eval(item.context_expr, env)
+            if item.optional_vars is not None:
+                self.assign(item.optional_vars, calls.entered(value), env)
+        return self.block(node.body, env)
+
+    def _try(self, node: ast.Try, env: Env) -> bool:
+        before = dict(env)
+        falls = self.block(node.body, env)
+        if falls:
+            falls = self.block(node.orelse, env)
+        for handler in node.handlers:
+            state = dict(before)
+            _merge(state, env)
+            if handler.type is not None:
+                self.eval(handler.type, state)
+            if handler.name:
+                self._store(handler.name, UNKNOWN, state)
+            optional = _only_binds_none_or_imports(handler.body)
+            if self.block(handler.body, state):
+                if not falls:
+                    env.clear()
+                    env.update(state)
+                elif not optional:
+                    _merge(env, state)
+                falls = True
+        if node.finalbody:
+            falls = self.block(node.finalbody, env) and falls
+        return falls
+
+    def _match(self, node: ast.Match, env: Env) -> bool:
+        self.eval(node.subject, env)
+        ends: list[Env] = []
+        for case in node.cases:
+            state = dict(env)
+            for name in _captured(case.pattern):
+                self._store(name, UNKNOWN, state)
+            if case.guard is not None:
+                self.eval(case.guard, state)
+            if self.block(case.body, state):
+                ends.append(state)
+        for end in ends:
+            _merge(env, end)
+        return True
+
+    def _import(self, node: ast.Import, env: Env) -> bool:
+        for alias in node.names:
+            if alias.asname:
+                self._store(alias.asname, self.module.imported(alias.name), env)
+            else:
+                top = alias.name.partition(".")[0]
+                self._store(top, self.module.imported(top, alias.name), env)
+        return True
+
+    def _import_from(self, node: ast.ImportFrom, env: Env) -> bool:
+        for alias in node.names:
+            if alias.name != "*":
+                self._store(alias.asname or alias.name, self.module.imported_from(node, alias.name), env)
+        return True
+
+    def _assert(self, node: ast.Assert, env: Env) -> bool:
+        self.eval(node.test, env)
+        self._refine(node.test, env, positive=True)
+        if node.msg is not None:
+            self.eval(node.msg, env)
+        return True
+
+    def _raise(self, node: ast.Raise, env: Env) -> bool:
+        for part in (node.exc, node.cause):
+            if part is not None:
+                self.eval(part, env)
+        return False
+
+    # Expressions
+
+    def eval(self, node: ast.expr, env: Env) -> Value:
+        """The value of `node` in the state `env`; also noted in `values`."""
+        evaluate = _EXPRESSIONS.get(node.__class__)
+        value = evaluate(self, node, env) if evaluate is not None else self._children(node, env)
+        if value is not UNKNOWN or node in self.values:
+            self.values[node] = value
+        return value
+
+    def _children(self, node: ast.expr, env: Env) -> Value:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.eval(child, env)
+        return UNKNOWN
+
+    def _constant(self, node: ast.Constant, env: Env) -> Value:
+        return _constant(node)
+
+    def _name(self, node: ast.Name, env: Env) -> Value:
+        return self.lookup(node.id, env)
+
+    def _attribute(self, node: ast.Attribute, env: Env) -> Value:
+        base = self.eval(node.value, env)
+        path = path_of(node)
+        if path is not None and path in env:
+            return env[path]
+        return calls.attribute(self, base, node.attr)
+
+    def _subscript(self, node: ast.Subscript, env: Env) -> Value:
+        base = self.eval(node.value, env)
+        self.eval(node.slice, env)
+        path = path_of(node)
+        if path is not None and path in env:
+            return env[path]
+        return calls.subscript(base, node.slice)
+
+    def _slice(self, node: ast.Slice, env: Env) -> Value:
+        for part in (node.lower, node.upper, node.step):
+            if part is not None:
+                self.eval(part, env)
+        return UNKNOWN
+
+    def _call(self, node: ast.Call, env: Env) -> Value:
+        callee = self.eval(node.func, env)
+        positional: list[Value] = []
+        starred = False
+        for argument in node.args:
+            if isinstance(argument, ast.Starred):
+                starred = True
+                positional.append(self.eval(argument.value, env).element)
+            else:
+                positional.append(self.eval(argument, env))
+        keywords = [(k.arg or "**", self.eval(k.value, env)) for k in node.keywords]
+        return calls.call(self, node, callee, positional, keywords, env, starred)
+
+    def _bin_op(self, node: ast.BinOp, env: Env) -> Value:
+        # a long sum leans left: follow the spine in a loop, not by recursion
+        spine: list[ast.BinOp] = []
+        left: ast.expr = node
+        while isinstance(left, ast.BinOp):
+            spine.append(left)
+            left = left.left
+        value = self.eval(left, env)
+        for operation in reversed(spine):
+            value = calls.binary(value, self.eval(operation.right, env), operation.op)
+            self.values[operation] = value
+        return value
+
+    def _unary_op(self, node: ast.UnaryOp, env: Env) -> Value:
+        operand = self.eval(node.operand, env)
+        return NUMBER if isinstance(node.op, ast.Not) else operand
+
+    def _bool_op(self, node: ast.BoolOp, env: Env) -> Value:
+        state = dict(env)
+        parts = []
+        for part in node.values:
+            parts.append(self.eval(part, state))
+            self._refine(part, state, positive=isinstance(node.op, ast.And))
+        return join_all(parts)
+
+    def _compare(self, node: ast.Compare, env: Env) -> Value:
+        operands = [self.eval(node.left, env), *(self.eval(c, env) for c in node.comparators)]
+        if all(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in node.ops):
+            return NUMBER
+        tensors = [v for v in operands if v.kind == "tensor"]
+        if tensors and not any(v.kind in ("none", "string") for v in operands):
+            return Value("tensor", host=any(t.host for t in tensors) and all(t.host for t in tensors), dtype="bool", grad=False)
+        if any(v.kind == "ndarray" for v in operands):
+            return NDARRAY
+        return NUMBER if all(v.kind in ("number", "string", "none") for v in operands) else UNKNOWN
+
+    def _if_exp(self, node: ast.IfExp, env: Env) -> Value:
+        self.eval(node.test, env)
+        positive, negative = dict(env), dict(env)
+        self._refine(node.test, positive, positive=True)
+        self._refine(node.test, negative, positive=False)
+        return join(self.eval(node.body, positive), self.eval(node.orelse, negative))
+
+    def _tuple(self, node: ast.Tuple, env: Env) -> Value:
+        items: list[Value] = []
+        for element in node.elts:
+            if isinstance(element, ast.Starred):
+                spread = self.eval(element.value, env)
+                if spread.kind != "tuple":
+                    rest = [self.eval(e.value if isinstance(e, ast.Starred) else e, env) for e in node.elts]
+                    return Value("list", items=(join_all([spread.element, *rest[:0]]),))
+                items.extend(spread.items)
+            else:
+                items.append(self.eval(element, env))
+        return Value("tuple", items=tuple(items))
+
+    def _list(self, node: ast.List, env: Env) -> Value:
+        if not node.elts:
+            return EMPTY_LIST
+        items = []
+        for element in node.elts:
+            if isinstance(element, ast.Starred):
+                items.append(self.eval(element.value, env).element)
+            else:
+                items.append(self.eval(element, env))
+        return Value("list", items=(join_all(items),))
+
+    def _set(self, node: ast.Set, env: Env) -> Value:
+        return Value("set", items=(join_all([self.eval(e, env) for e in node.elts]),))
+
+    def _dict(self, node: ast.Dict, env: Env) -> Value:
+        if not node.keys:
+            return EMPTY_DICT
+        keys = []
+        items = []
+        for key, value in zip(node.keys, node.values):
+            if key is not None:
+                self.eval(key, env)
+            keys.append(key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None)
+            items.append(self.eval(value, env))
+        if all(k is not None for k in keys) and len(set(keys)) == len(keys):
+            return Value("dict", keys=tuple(k for k in keys if k is not None), items=tuple(items))
+        if any(key is None for key in node.keys):
+            return Value("dict", items=(UNKNOWN,))
+        return Value("dict", items=(join_all(items),))
+
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, env: Env) -> Value:
+        state = dict(env)
+        for generator in node.generators:
+            element = calls.iteration(self.eval(generator.iter, state))
+            self._assign_local(generator.target, element, state)
+            for condition in generator.ifs:
+                self.eval(condition, state)
+                self._refine(condition, state, positive=True)
+        if isinstance(node, ast.DictComp):
+            self.eval(node.key, state)
+            return Value("dict", items=(self.eval(node.value, state),))
+        element = self.eval(node.elt, state)
+        kind = {ast.ListComp: "list", ast.SetComp: "set", ast.GeneratorExp: "iterator"}[node.__class__]
+        return Value(kind, items=(element,))
+
+    def _assign_local(self, target: ast.expr, value: Value, state: Env) -> None:
+        """Bind a comprehension's target: it lives in the comprehension alone."""
+        if isinstance(target, ast.Name):
+            state[target.id] = value
+            self.values[target] = value
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            exact = value.kind == "tuple" and len(value.items) == len(target.elts)
+            for position, element in enumerate(target.elts):
+                self._assign_local(element, value.items[position] if exact else value.element, state)
+        elif isinstance(target, ast.Starred):
+            self._assign_local(target.value, Value("list", items=(value,)), state)
+
+    def _lambda(self, node: ast.Lambda, env: Env) -> Value:
+        state = dict(env)
+        a = node.args
+        for parameter in [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]:
+            state[parameter.arg] = UNKNOWN
+        self.eval(node.body, state)
+        return UNKNOWN
+
+    def _named_expr(self, node: ast.NamedExpr, env: Env) -> Value:
+        value = self.eval(node.value, env)
+        self.assign(node.target, value, env)
+        return value
+
+    def _joined_str(self, node: ast.JoinedStr, env: Env) -> Value:
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):
+                self.eval(part.value, env)
+                if part.format_spec is not None:
+                    self._joined_str(part.format_spec, env)  # type: ignore[arg-type]
+        return STRING
+
+    def _await(self, node: ast.Await, env: Env) -> Value:
+        return self.eval(node.value, env)
+
+    def _yield(self, node: ast.Yield | ast.YieldFrom, env: Env) -> Value:
+        value = self.eval(node.value, env) if node.value is not None else NONE
+        if isinstance(node, ast.YieldFrom):
+            value = value.element
+        function = self._scope.function
+        if function is not None:
+            self.returns.setdefault(function, []).append(value)
+        return UNKNOWN
+
+    def _starred(self, node: ast.Starred, env: Env) -> Value:
+        return self.eval(node.value, env)
+
+
+def _constant(node: ast.expr) -> Value:
+    if not isinstance(node, ast.Constant):
+        return UNKNOWN
+    value = node.value
+    if value is None:
+        return NONE
+    if isinstance(value, str):
+        return Value("string", name=value) if value in ("cpu", "cuda") else STRING
+    if isinstance(value, (int, float, complex)):
+        return NUMBER
+    return UNKNOWN
+
+
+def _merge(env: Env, other: Env) -> None:
+    """Join `other` into `env`; a name bound on one side alone keeps that binding."""
+    for name, value in other.items():
+        known = env.get(name)
+        if known is None:
+            env[name] = value
+        elif known is not value:
+            env[name] = join(known, value)
+
+
+def _as_load(target: ast.expr) -> ast.expr:
+    return target
+
+
+def _only_binds_none_or_imports(body: list[ast.stmt]) -> bool:
+    """`except ImportError: tqdm = None` or `pass`: what the try block bound is what later code means."""
+    return all(
+        isinstance(s, ast.Pass)
+        or (isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant) and s.value.value in (None, False))
+        for s in body
+    )
+
+
+def _captured(pattern: ast.pattern) -> list[str]:
+    names = []
+    for node in ast.walk(pattern):
+        name = getattr(node, "name", None) or getattr(node, "rest", None)
+        if isinstance(name, str):
+            names.append(name)
+    return names
+
+
+_STATEMENTS: dict[type[ast.stmt], Callable[[Flow, ast.stmt, Env], bool]] = {  # type: ignore[assignment]
+    ast.Expr: Flow._expr_statement,
+    ast.Assign: Flow._assign,
+    ast.AnnAssign: Flow._ann_assign,
+    ast.AugAssign: Flow._aug_assign,
+    ast.FunctionDef: Flow._function_def,
+    ast.AsyncFunctionDef: Flow._function_def,
+    ast.ClassDef: Flow._class_def,
+    ast.Return: Flow._return,
+    ast.Delete: Flow._delete,
+    ast.If: Flow._if,
+    ast.For: Flow._for,
+    ast.AsyncFor: Flow._for,
+    ast.While: Flow._while,
+    ast.Break: Flow._break,
+    ast.Continue: Flow._continue,
+    ast.With: Flow._with,
+    ast.AsyncWith: Flow._with,
+    ast.Try: Flow._try,
+    ast.Match: Flow._match,
+    ast.Import: Flow._import,
+    ast.ImportFrom: Flow._import_from,
+    ast.Assert: Flow._assert,
+    ast.Raise: Flow._raise,
+}
+if hasattr(ast, "TryStar"):
+    _STATEMENTS[ast.TryStar] = Flow._try  # type: ignore[assignment]
+
+_EXPRESSIONS: dict[type[ast.expr], Callable[[Flow, ast.expr, Env], Value]] = {  # type: ignore[assignment]
+    ast.Constant: Flow._constant,
+    ast.Name: Flow._name,
+    ast.Attribute: Flow._attribute,
+    ast.Subscript: Flow._subscript,
+    ast.Slice: Flow._slice,
+    ast.Call: Flow._call,
+    ast.BinOp: Flow._bin_op,
+    ast.UnaryOp: Flow._unary_op,
+    ast.BoolOp: Flow._bool_op,
+    ast.Compare: Flow._compare,
+    ast.IfExp: Flow._if_exp,
+    ast.Tuple: Flow._tuple,
+    ast.List: Flow._list,
+    ast.Set: Flow._set,
+    ast.Dict: Flow._dict,
+    ast.ListComp: Flow._comprehension,
+    ast.SetComp: Flow._comprehension,
+    ast.GeneratorExp: Flow._comprehension,
+    ast.DictComp: Flow._comprehension,
+    ast.Lambda: Flow._lambda,
+    ast.NamedExpr: Flow._named_expr,
+    ast.JoinedStr: Flow._joined_str,
+    ast.Await: Flow._await,
+    ast.Yield: Flow._yield,
+    ast.YieldFrom: Flow._yield,
+    ast.Starred: Flow._starred,
+}
+
+__all__ = ["COMPREHENSIONS", "CPU", "DEVICE", "Env", "Flow", "ProjectCall"]

@@ -1,0 +1,580 @@
+"""`Module`: all facts about one file, and the one thing that rules ask."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from torchlint import torch_api
+from torchlint.semantics.flow import Flow
+from torchlint.semantics.layers import Layers, summarize_layers
+from torchlint.semantics.names import COMPREHENSIONS, Class, Function, Scope, index_tree, last_name
+from torchlint.semantics.project import (
+    MODULE_BODY,
+    CallFacts,
+    ClassFacts,
+    EventFacts,
+    FileSummary,
+    FunctionFacts,
+    Linked,
+    LoopFacts,
+    ProjectLayout,
+    family_of,
+    module_name,
+)
+from torchlint.semantics.regions import OUTSIDE, AnyLoop, Regions
+from torchlint.semantics.values import NONE, UNKNOWN, Value, join_all
+
+if TYPE_CHECKING:
+    from torchlint.config import Settings
+    from torchlint.source import SourceFile
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+class Module:
+    """The facts about one file.
+
+    Names, scopes and calls are indexed once; kinds and places are worked out as rules ask. Until `attach` gives the
+    project's part, a file is judged alone. `path` is the file's posix path relative to the project root.
+    """
+
+    settings: Settings
+    target_torch: tuple[int, int] = (2, 0)
+
+    def __init__(self, source: SourceFile, tree: ast.Module, layout: ProjectLayout, path: str) -> None:
+        self.source = source
+        self.tree = tree
+        self.layout = layout
+        self.path = path
+        self.name = module_name(path)
+        self.linked = Linked()
+        self.index = index_tree(tree)
+        self.parents = self.index.parents
+        self.functions = self.index.functions
+        self.classes = self.index.classes
+        self.function_at = {f.node: f for f in self.functions}
+        self.class_at = {c.node: c for c in self.classes}
+        self._functions_by_id = {self.id_of(f): f for f in self.functions}
+        self._classes_by_id = {self.id_of(c): c for c in self.classes}
+        self._bases: dict[str, list[str]] = {}
+        self._star_modules: list[str] | None = None
+        self.references: set[str] = set()
+        self.flow = Flow(self)
+        self.regions = Regions(self)
+
+    def attach(self, linked: Linked) -> None:
+        """Take what the project says about this file, and forget what was judged without it."""
+        if linked != self.linked:
+            self.linked = linked
+            self._bases.clear()
+            self.flow = Flow(self)
+            self.regions = Regions(self)
+            self.__dict__.pop("layers", None)
+
+    @cached_property
+    def layers(self) -> Layers:
+        """The file's layer graphs."""
+        return Layers(self)
+
+    # Places in the tree
+
+    def calls_named(self, *names: str) -> list[ast.Call]:
+        """Calls whose last identifier is one of `names`, in source order."""
+        if len(names) == 1:
+            return self.index.calls.get(names[0], [])
+        found = [call for name in names for call in self.index.calls.get(name, ())]
+        found.sort(key=lambda c: (c.lineno, c.col_offset, -(c.end_col_offset or 0)))
+        return found
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self.parents.get(node)
+
+    def scope_of(self, node: ast.AST) -> Scope:
+        """The scope in which Python evaluates `node`: decorators, defaults and annotations belong outside their function."""
+        child = node
+        while True:
+            parent = self.parents.get(child)
+            if parent is None:
+                return self.index.root
+            if isinstance(parent, _SCOPES):
+                if isinstance(child, ast.stmt):
+                    return self.index.scopes[parent]
+            elif isinstance(parent, ast.Lambda) and child is parent.body:
+                return self.index.scopes[parent]
+            child = parent
+
+    def function_of(self, node: ast.AST) -> Function | None:
+        """The function whose body holds `node`."""
+        return self.scope_of(node).function
+
+    def class_of(self, node: ast.AST) -> Class | None:
+        """The class whose body, methods included, holds `node`."""
+        return self.scope_of(node).owner
+
+    def method_around(self, node: ast.AST) -> Function | None:
+        """The method that holds `node`, also through functions nested in it."""
+        function = self.function_of(node)
+        while function is not None and function.owner is None:
+            function = function.parent
+        return function
+
+    def statement_of(self, node: ast.AST) -> ast.stmt:
+        """The smallest statement that holds `node`."""
+        current = node
+        while not isinstance(current, ast.stmt):
+            current = self.parents[current]
+        return current
+
+    # Kinds and names
+
+    def value(self, node: ast.expr) -> Value:
+        """What flow shows the expression to be."""
+        return self.flow.value(node)
+
+    def qualified(self, node: ast.expr) -> str | None:
+        """The canonical dotted name of a symbol outside the project, through any import form; None where unknown."""
+        value = self.flow.value(node)
+        return value.name if value.kind == "symbol" else None
+
+    def is_tensor(self, node: ast.expr) -> bool:
+        return self.flow.value(node).kind == "tensor"
+
+    def id_of(self, entity: Function | Class) -> str:
+        """The project-wide name of a function or class of this file."""
+        return f"{self.name}:{entity.qualname}"
+
+    def function_by_id(self, function_id: str) -> Function | None:
+        return self._functions_by_id.get(function_id)
+
+    # Regions
+
+    def function_id(self, node: ast.AST) -> str:
+        """The id of the function around `node`, or of the module body."""
+        function = self.function_of(node)
+        return self.id_of(function) if function is not None else f"{self.name}:{MODULE_BODY}"
+
+    def hot(self, node: ast.AST) -> bool:
+        """Whether `node` runs on every iteration of a step loop, here or in a caller."""
+        self.flow.ensure_all()
+        place = self.regions.place(node)
+        for number, guarded in place[:-1]:
+            if number in self.linked.step_loops:
+                return not guarded
+        return self.function_id(node) in self.linked.hot and not place[-1][1]
+
+    def step_loop(self, node: ast.AST) -> AnyLoop | None:
+        """The innermost step loop around `node` in its own function."""
+        for loop in self.regions.loops_around(node):
+            if self.regions.numbers[loop] in self.linked.step_loops:
+                return loop
+        return None
+
+    def is_step_loop(self, loop: AnyLoop) -> bool:
+        return self.regions.numbers[loop] in self.linked.step_loops
+
+    def grad_disabled(self, node: ast.AST) -> bool:
+        """Whether `node` always runs without gradients: by its own function's contexts, or at all call sites in view."""
+        self.flow.ensure_all()
+        return self.regions.grad_off(node) or self.function_id(node) in self.linked.grad_off
+
+    @cached_property
+    def device_project(self) -> bool:
+        """Whether the project names a GPU device."""
+        return self.linked.device or names_device(self.source.text)
+
+    @cached_property
+    def default_device_changed(self) -> bool:
+        """Whether tensors are made on another device than the CPU by a global setting of this file."""
+        return bool(self.calls_named("set_default_device")) or (
+            "cuda" in self.source.text and bool(self.calls_named("set_default_tensor_type"))
+        )
+
+    def trains(self, callee: str) -> bool:
+        """Whether a called function is known to do a backward or an optimizer step."""
+        if callee in self.linked.trains:
+            return True
+        function = self.function_by_id(callee)
+        if function is None:
+            return False
+        first, last = function.node.lineno, function.node.end_lineno or function.node.lineno
+        return any(
+            kind in ("backward", "step") and first <= getattr(node, "lineno", 0) <= last
+            for node, kind in self.flow.events.items()
+        )
+
+    def mentions_grad_off(self, function_id: str) -> bool:
+        """Whether a project function turns gradients off: as a decorator or context of the project's own."""
+        if function_id in self.linked.mentions_grad_off:
+            return True
+        linked = self.linked.refs.get(function_id)
+        if linked is not None and linked.name in self.linked.mentions_grad_off:
+            return True
+        function = self.function_by_id(function_id)
+        return function is not None and self._mentions_grad_off(function)
+
+    def _mentions_grad_off(self, function: Function) -> bool:
+        usage = function.scope.usage
+        words = ("no_grad", "inference_mode", "set_grad_enabled")
+        return any(word in path for path in usage for word in words) or any(
+            f".{word}" in attributes or word in attributes for attributes in usage.values() for word in words
+        )
+
+    # Project code
+
+    def self_value(self, function: Function) -> Value:
+        """What the receiver parameter of a method is."""
+        assert function.owner is not None
+        class_id = self.id_of(function.owner)
+        if function.is_classmethod:
+            return Value("class", name=class_id)
+        family = self.class_family(class_id)
+        return Value(family if family in ("module", "dataset", "loader", "optimizer") else "instance", name=class_id)
+
+    def is_module_class(self, cls: Class) -> bool:
+        return self.class_family(self.id_of(cls)) == "module"
+
+    def in_module_class(self, node: ast.AST) -> bool:
+        """Whether `node` stands in a method of an nn.Module."""
+        method = self.method_around(node)
+        return method is not None and method.owner is not None and self.is_module_class(method.owner)
+
+    def class_family(self, class_id: str) -> str:
+        return family_of(self.bases_of(class_id))
+
+    def bases_of(self, class_id: str) -> list[str]:
+        """A class and all its bases, nearest first, as project ids or external names."""
+        known = self._bases.get(class_id)
+        if known is not None:
+            return known
+        self._bases[class_id] = [class_id]
+        found: list[str] = []
+        queue = [class_id]
+        while queue:
+            current = queue.pop(0)
+            if current not in found:
+                found.append(current)
+                queue.extend(self._direct_bases(current))
+        self._bases[class_id] = found
+        return found
+
+    def _direct_bases(self, class_id: str) -> list[str]:
+        cls = self._classes_by_id.get(class_id)
+        if cls is None:
+            facts = self.linked.classes.get(class_id)
+            return list(facts.bases) if facts is not None else []
+        scope = self.flow.body_scope(cls.scope.parent or self.index.root)
+        values = [self.flow.static(base, scope) for base in cls.node.bases]
+        return [v.name for v in values if v.name and v.kind in ("symbol", "class", "ref")]
+
+    def find_method(self, class_id: str, name: str, *, skip_own: bool = False) -> str | None:
+        """The id of the method that `name` means on an instance of a project class."""
+        for base in self.bases_of(class_id):
+            if skip_own and base == class_id:
+                continue
+            cls = self._classes_by_id.get(base)
+            if cls is not None:
+                if name in cls.methods:
+                    return self.id_of(cls.methods[name])
+            else:
+                facts = self.linked.classes.get(base)
+                if facts is not None and name in facts.methods:
+                    return f"{base}.{name}"
+        return None
+
+    def member(self, base: Value, name: str) -> Value | None:
+        """An attribute or method that a project class gives its instances, None where it gives none."""
+        skip = base.kind == "super"
+        for class_id in self.bases_of(base.name):
+            if skip and class_id == base.name:
+                continue
+            cls = self._classes_by_id.get(class_id)
+            facts = self.linked.classes.get(class_id) if cls is None else None
+            found = self._member_of(cls, name, base) if cls is not None else self._linked_member(facts, name, base)
+            if found is not None:
+                return found
+        if base.kind == "class" or ":" not in base.name:
+            return None
+        return None
+
+    def _member_of(self, cls: Class, name: str, base: Value) -> Value | None:
+        method = cls.methods.get(name)
+        if method is not None:
+            if method.is_property:
+                return self.function_result(self.id_of(method))
+            unbound = method.is_static or (base.kind == "class" and not method.is_classmethod)
+            return Value("function" if unbound else "bound", name=self.id_of(method))
+        if name in cls.writers or name in cls.scope.bindings:
+            found = self.flow.attribute_of(cls, name)
+            return found if found.kind != "none" else UNKNOWN
+        registered = self.flow.attributes.get((cls, name))
+        if registered is not None:
+            return registered
+        evidence = self.flow._evidence(self.class_usage(cls, name))
+        return evidence if evidence is not UNKNOWN else None
+
+    def _linked_member(self, facts: ClassFacts | None, name: str, base: Value) -> Value | None:
+        if facts is None:
+            return None
+        if name in facts.properties:
+            return self.linked.returns.get(f"{facts.id}.{name}", UNKNOWN)
+        if name in facts.methods:
+            return Value("function" if base.kind == "class" else "bound", name=f"{facts.id}.{name}")
+        return facts.attributes.get(name)
+
+    def class_usage(self, cls: Class, name: str) -> set[str]:
+        """What is called on `self.name` in any method of the class."""
+        found: set[str] = set()
+        for method in cls.methods.values():
+            found |= method.scope.usage.get(f"{method.self_name}.{name}", set())
+        return found
+
+    def function_result(self, function_id: str) -> Value:
+        """What calling a project function gives: evaluated here for this file's, from the link step for others'."""
+        function = self._functions_by_id.get(function_id)
+        if function is not None:
+            return self.flow.result_of(function)
+        return self.linked.returns.get(function_id, Value("call", name=function_id))
+
+    def function_moves(self, function_id: str) -> bool:
+        """Whether a function moves something to a device: then its result need not live where its arguments do."""
+        function = self._functions_by_id.get(function_id)
+        if function is None:
+            return function_id in self.linked.moves
+        return self._moves(function)
+
+    @staticmethod
+    def _moves(function: Function) -> bool:
+        return any(attributes & {"to", "cuda"} for attributes in function.scope.usage.values())
+
+    # Imports
+
+    def imported(self, name: str, full: str | None = None) -> Value:
+        """What `import name` binds (`full` is the whole dotted import where only its top is bound)."""
+        found = self.layout.resolve(self.path, name)
+        if found is not None and (full is None or self.layout.resolve(self.path, full) is not None):
+            return Value("package", name=found)
+        return Value("symbol", name=torch_api.canonical(name))
+
+    def imported_from(self, node: ast.ImportFrom, name: str) -> Value:
+        """What `from module import name` binds."""
+        module = self._import_source(node)
+        if module is None:
+            return Value("symbol", name=torch_api.canonical(f"{node.module}.{name}"))
+        return self.package_attribute(module, name)
+
+    def _import_source(self, node: ast.ImportFrom) -> str | None:
+        """The project module that a `from` import reads, None for one outside the project."""
+        if node.level:
+            return self.layout.resolve_relative(self.path, node.level, node.module or "")
+        return self.layout.resolve(self.path, node.module) if node.module else None
+
+    def package_attribute(self, module: str, name: str) -> Value:
+        """A name of a project module: a submodule, or a reference that the link step resolves."""
+        submodule = f"{module}.{name}" if module else name
+        if self.layout.path(module) is None and self.layout.exists(submodule):
+            return Value("package", name=submodule)
+        return self.reference(f"{module}:{name}")
+
+    def reference(self, name: str) -> Value:
+        self.references.add(name)
+        return self.linked.refs.get(name) or Value("ref", name=name)
+
+    def star_value(self, name: str) -> Value:
+        """A name that only a star import can have bound."""
+        if self._star_modules is None:
+            self._star_modules = [
+                (":" + source) if (source := self._import_source(node)) is not None else (node.module or "")
+                for node in self.index.imports
+                if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names)
+            ]
+        if not self._star_modules:
+            return UNKNOWN
+        project = [m[1:] for m in self._star_modules if m.startswith(":")]
+        for module in self._star_modules:
+            if module.startswith("torch") and torch_api.exports(module, name):
+                return Value("symbol", name=torch_api.canonical(f"{module}.{name}"))
+        if project:
+            return self.reference("|".join(f"{module}:{name}" for module in reversed(project)))
+        return UNKNOWN
+
+    # The summary
+
+    def summary(self) -> FileSummary:
+        """What other files may need to know of this one."""
+        self.flow.ensure_all()
+        loops = self._loops_by_function()
+        events = self._by_function(self.flow.events)
+        calls = self._by_function(self.flow.calls)
+        functions = [
+            self._function_facts(f, loops.get(self.id_of(f), ()), events.get(self.id_of(f), ()), calls.get(self.id_of(f), ()))
+            for f in self.functions
+        ]
+        body = f"{self.name}:{MODULE_BODY}"
+        functions.append(self._function_facts(None, loops.get(body, ()), events.get(body, ()), calls.get(body, ())))
+        names = {
+            name: value
+            for name, value in self.flow.joined.get(self.index.root, {}).items()
+            if value.kind not in ("unknown", "none", "number", "string") or value.kind == "none"
+        }
+        return FileSummary(
+            module=self.name,
+            functions=tuple(functions),
+            classes=tuple(self._class_facts(c) for c in self.classes),
+            names=names,
+            stars=self._stars(),
+            escapes=tuple(sorted(self._escapes())),
+            references=tuple(sorted(self.references | {c.callee for c in self.flow.calls.values() if ":" in c.callee})),
+            device=names_device(self.source.text),
+            layers=summarize_layers(self),
+        )
+
+    def _stars(self) -> tuple[str, ...]:
+        self.star_value("")
+        return tuple(m[1:] for m in reversed(self._star_modules or []) if m.startswith(":"))
+
+    def _by_function(self, nodes: Iterable[ast.AST]) -> dict[str, list[ast.AST]]:
+        found: dict[str, list[ast.AST]] = {}
+        for node in nodes:
+            found.setdefault(self.function_id(node), []).append(node)
+        return found
+
+    def _loops_by_function(self) -> dict[str, list[AnyLoop]]:
+        found: dict[str, list[AnyLoop]] = {}
+        for loop in self.index.loops:
+            found.setdefault(self.function_id(loop), []).append(loop)
+        return found
+
+    def _function_facts(
+        self, function: Function | None, loops: Iterable[AnyLoop], events: Iterable[ast.AST], calls: Iterable[ast.AST]
+    ) -> FunctionFacts:
+        own_calls = sorted((self.flow.calls[c] for c in calls), key=lambda c: (c.node.lineno, c.node.col_offset))  # type: ignore[index]
+        facts = [
+            CallFacts(
+                c.callee,
+                self.regions.place(c.node),
+                self.regions.grad_off(c.node),
+                c.positional,
+                c.keywords,
+                c.bound,
+                c.starred,
+                c.node.lineno,
+            )
+            for c in own_calls
+        ]
+        event_facts = tuple(EventFacts(self.flow.events[node], self.regions.place(node)) for node in events)
+        loop_facts = tuple(self._loop_facts(loop) for loop in loops)
+        if function is None:
+            return FunctionFacts(f"{self.name}:{MODULE_BODY}", (), (), UNKNOWN, loop_facts, event_facts, tuple(facts), False, False, False, False, False, False)
+        in_module = function.owner is not None and self.is_module_class(function.owner)
+        arguments = function.node.args
+        return FunctionFacts(
+            id=self.id_of(function),
+            parameters=tuple(p.arg for p in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]),
+            defaults=(),
+            returns=self.flow.result_of(function),
+            loops=loop_facts,
+            events=event_facts,
+            calls=tuple(facts),
+            grad_off=self.regions.decorated_off(function) or self._free_hook(function),
+            mentions_grad_off=self._mentions_grad_off(function),
+            in_module=in_module,
+            has_receiver=function.owner is not None and not function.is_static,
+            moves=self._moves(function),
+            single_return_sync=self.sync_wrapper(function) is not None,
+        )
+
+    def _free_hook(self, function: Function) -> bool:
+        """Whether Lightning runs this method with gradients off."""
+        return (
+            function.owner is not None
+            and function.name in torch_api.GRAD_FREE_HOOKS
+            and torch_api.LIGHTNING_MODULE in self.bases_of(self.id_of(function.owner))
+        )
+
+    def sync_wrapper(self, function: Function) -> ast.Call | None:
+        """The sync chain that is all a helper does: `def to_np(t): return t.detach().cpu().numpy()`."""
+        body = [s for s in function.node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+        if len(body) != 1 or not isinstance(body[0], ast.Return) or not isinstance(body[0].value, ast.Call):
+            return None
+        parameters = {p.arg for p in function.parameters}
+        node: ast.expr = body[0].value
+        syncs = False
+        while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            syncs = syncs or node.func.attr in ("item", "cpu", "tolist")
+            node = node.func.value
+        return body[0].value if syncs and isinstance(node, ast.Name) and node.id in parameters else None
+
+    def _loop_facts(self, loop: AnyLoop) -> LoopFacts:
+        outer = next(self.regions.loops_around(loop), None)
+        short = isinstance(loop, (ast.For, ast.AsyncFor)) and isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange")
+        return LoopFacts(
+            number=self.regions.numbers[loop],
+            outer=self.regions.numbers[outer] if outer is not None else OUTSIDE,
+            loads=any(self.is_loader(head) for head in _heads(loop)),
+            short=short,
+            after=self._loops_before(loop) if short else (),
+        )
+
+    def is_loader(self, node: ast.expr) -> bool:
+        """Whether iterating `node` iterates a DataLoader, wrapped or not."""
+        value = self.flow.value(node)
+        return value.kind == "loader" or (value.kind in ("iterator", "list") and value.name == "loader")
+
+    def _loops_before(self, loop: AnyLoop) -> tuple[int, ...]:
+        """Loops that stand before `loop` in the body of the loop around both."""
+        outer = next(self.regions.loops_around(loop), None)
+        if outer is None:
+            return ()
+        return tuple(
+            self.regions.numbers[other]
+            for other in self.index.loops
+            if other.lineno < loop.lineno and (other.end_lineno or 0) < loop.lineno and next(self.regions.loops_around(other), None) is outer
+        )
+
+    def _class_facts(self, cls: Class) -> ClassFacts:
+        attributes = {}
+        for name in {*cls.writers, *(key[1] for key in self.flow.attributes if key[0] is cls)}:
+            value = self.flow.attribute_of(cls, name)
+            if value.kind not in ("unknown", "none", "number", "string", "function", "bound"):
+                attributes[name] = value
+        return ClassFacts(
+            id=self.id_of(cls),
+            bases=tuple(self._direct_bases(self.id_of(cls))),
+            methods=tuple(sorted(cls.methods)),
+            properties=tuple(sorted(n for n, m in cls.methods.items() if m.is_property)),
+            attributes=dict(sorted(attributes.items())),
+        )
+
+    def _escapes(self) -> set[str]:
+        """Functions handed over as values: somebody out of view may call them."""
+        found: set[str] = set()
+        for node, value in self.flow.values.items():
+            if value.kind not in ("function", "bound", "ref") or not value.name or not isinstance(node, (ast.Name, ast.Attribute)):
+                continue
+            parent = self.parents.get(node)
+            if isinstance(parent, ast.Call) and parent.func is node:
+                continue
+            if isinstance(parent, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+                continue
+            if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                continue  # a decorator or base
+            found.add(value.name)
+        return found
+
+
+def _heads(loop: AnyLoop) -> list[ast.expr]:
+    """The expressions that a loop iterates."""
+    if isinstance(loop, COMPREHENSIONS):
+        return [g.iter for g in loop.generators]
+    return [] if isinstance(loop, ast.While) else [loop.iter]
+
+
+def names_device(text: str) -> bool:
+    """Whether source text names a GPU device."""
+    return torch_api.DEVICE_WORDS.search(text) is not None
+
+
+__all__ = ["NONE", "Module", "join_all"]

@@ -1,0 +1,421 @@
+"""Scopes, bindings and imports: one pass over the tree that every later fact stands on.
+
+The pass is an explicit loop over each node type's own child fields (a visitor or `ast.walk` is several times slower, and
+recursion would overflow on deep expressions). It records, for the whole file: parents, scopes with what they bind,
+functions and classes, loops, calls by their last name, and which methods are used on which name.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+LoopNode = ast.For | ast.AsyncFor | ast.While
+Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+
+_SKIPPED_FIELDS = frozenset({"ctx", "op", "ops", "type_comment", "kind", "type_params"})
+
+
+def _child_fields() -> dict[type[ast.AST], tuple[str, ...]]:
+    """For each node class, the fields that can hold nodes worth visiting."""
+    table: dict[type[ast.AST], tuple[str, ...]] = {}
+    plain = {"id", "attr", "arg", "name", "asname", "module", "level", "names", "value_const", "simple", "is_async", "rest", "kwd_attrs"}
+    for name in dir(ast):
+        cls = getattr(ast, name)
+        if isinstance(cls, type) and issubclass(cls, ast.AST):
+            skipped = _SKIPPED_FIELDS | plain
+            table[cls] = tuple(f for f in cls._fields if f not in skipped)
+    table[ast.Constant] = ()
+    table[ast.Name] = ()
+    table[ast.Import] = table[ast.ImportFrom] = ()
+    table[ast.Global] = table[ast.Nonlocal] = ()
+    table[ast.BoolOp] = ("values",)
+    return table
+
+
+CHILD_FIELDS = _child_fields()
+
+
+@dataclass(eq=False, slots=True)
+class Scope:
+    """A module, function, lambda or class body: what it binds, and which methods are used on its names.
+
+    `bindings` maps a name to the expressions assigned to it (None where the value is no plain expression, such as a
+    loop target or an import); `usage` maps a dotted path such as `model` or `self.opt` to the attributes called on it,
+    with `()` for a call of the path itself and `.name` for an attribute read or set.
+    """
+
+    node: ast.AST
+    parent: Scope | None
+    function: Function | None = None
+    owner: Class | None = None
+    bindings: dict[str, list[ast.expr | None]] = field(default_factory=dict)
+    usage: dict[str, set[str]] = field(default_factory=dict)
+    foreign: set[str] = field(default_factory=set)
+    children: list[Scope] = field(default_factory=list)
+
+    def bind(self, name: str, value: ast.expr | None = None) -> None:
+        found = self.bindings.get(name)
+        if found is None:
+            self.bindings[name] = [value]
+        else:
+            found.append(value)
+
+    def use(self, path: str, attribute: str) -> None:
+        found = self.usage.get(path)
+        if found is None:
+            self.usage[path] = {attribute}
+        else:
+            found.add(attribute)
+
+
+@dataclass(eq=False, slots=True)
+class Function:
+    """A `def`: its node, its dotted place in the file ("Net.forward", "train.<locals>.validate"), and its scope."""
+
+    node: FunctionNode
+    name: str
+    qualname: str
+    scope: Scope
+    owner: Class | None
+    parent: Function | None
+    is_generator: bool = False
+
+    @property
+    def is_static(self) -> bool:
+        return any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in self.node.decorator_list)
+
+    @property
+    def is_classmethod(self) -> bool:
+        return any(isinstance(d, ast.Name) and d.id == "classmethod" for d in self.node.decorator_list)
+
+    @property
+    def is_property(self) -> bool:
+        return any(
+            (isinstance(d, ast.Name) and d.id in ("property", "cached_property"))
+            or (isinstance(d, ast.Attribute) and d.attr in ("cached_property", "setter"))
+            for d in self.node.decorator_list
+        )
+
+    @property
+    def parameters(self) -> list[ast.arg]:
+        """Every parameter in order: positional-only, positional, `*args`, keyword-only, `**kwargs`."""
+        a = self.node.args
+        star = [a.vararg] if a.vararg else []
+        double = [a.kwarg] if a.kwarg else []
+        return [*a.posonlyargs, *a.args, *star, *a.kwonlyargs, *double]
+
+    @property
+    def self_name(self) -> str:
+        """The name of the receiver parameter, empty for plain functions and static methods."""
+        positional = [*self.node.args.posonlyargs, *self.node.args.args]
+        return positional[0].arg if self.owner is not None and positional and not self.is_static else ""
+
+
+@dataclass(eq=False, slots=True)
+class Class:
+    """A class: its bases, methods by name, and every expression assigned to an attribute of `self` or of the class."""
+
+    node: ast.ClassDef
+    name: str
+    qualname: str
+    scope: Scope
+    methods: dict[str, Function] = field(default_factory=dict)
+    attributes: dict[str, list[ast.expr]] = field(default_factory=dict)
+    writers: dict[str, list[Function]] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class Index:
+    """What one pass over a file's tree found."""
+
+    tree: ast.Module
+    root: Scope
+    parents: dict[ast.AST, ast.AST]
+    scopes: dict[ast.AST, Scope]
+    functions: list[Function]
+    classes: list[Class]
+    loops: list[LoopNode | Comprehension]
+    calls: dict[str, list[ast.Call]]
+    imports: list[ast.Import | ast.ImportFrom]
+    withs: list[ast.With | ast.AsyncWith]
+
+
+def last_name(node: ast.expr) -> str:
+    """The last identifier of a callee: `item` for `x.y.item`, `zeros` for `zeros`, empty for anything else."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def path_of(node: ast.expr) -> str | None:
+    """`a`, `a.b.c` or `a['k']` as one string, None for any other expression: how flow follows places other than names."""
+    parts: list[str] = []
+    while True:
+        if isinstance(node, ast.Name):
+            parts.append(node.id)
+            return "".join(reversed(parts))
+        if isinstance(node, ast.Attribute):
+            parts.append("." + node.attr)
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            parts.append(f"[{node.slice.value!r}]")
+        else:
+            return None
+        node = node.value
+
+
+def index_tree(tree: ast.Module) -> Index:
+    """Walk `tree` once and record what later facts ask for."""
+    return _Indexer(tree).run()
+
+
+class _Indexer:
+    def __init__(self, tree: ast.Module) -> None:
+        root = Scope(tree, None)
+        self.index = Index(tree, root, {}, {tree: root}, [], [], [], defaultdict(list), [], [])
+
+    def run(self) -> Index:
+        index = self.index
+        parents = index.parents
+        fields_of = CHILD_FIELDS
+        special = _SPECIAL
+        stack: list[tuple[ast.AST, Scope]] = [(index.tree, index.root)]
+        pop, push = stack.pop, stack.append
+        while stack:
+            node, scope = pop()
+            cls = node.__class__
+            visit = special.get(cls)
+            if visit is not None:
+                inner = visit(self, node, scope)
+                if inner is not None:
+                    self._enter(node, scope, inner, stack)
+                    continue
+            for name in fields_of[cls]:
+                child = getattr(node, name)
+                if child.__class__ is list:
+                    for item in child:
+                        if item is not None and item.__class__ is not str:
+                            parents[item] = node
+                            push((item, scope))
+                elif child is not None and isinstance(child, ast.AST):
+                    parents[child] = node
+                    push((child, scope))
+        _spread_usage(index.root)
+        for calls in index.calls.values():
+            calls.sort(key=_position)
+        index.functions.sort(key=lambda f: (f.node.lineno, f.node.col_offset))
+        index.classes.sort(key=lambda c: (c.node.lineno, c.node.col_offset))
+        index.loops.sort(key=_position)
+        index.imports.sort(key=_position)
+        index.withs.sort(key=_position)
+        return index
+
+    def _enter(self, node: ast.AST, outer: Scope, inner: Scope, stack: list[tuple[ast.AST, Scope]]) -> None:
+        """Queue a function's, lambda's or class's children, each in the scope where Python evaluates it."""
+        for name in CHILD_FIELDS[node.__class__]:
+            child = getattr(node, name, None)
+            children = child if child.__class__ is list else [child]
+            for item in children or ():
+                if not isinstance(item, ast.AST):
+                    continue
+                self.index.parents[item] = node
+                stack.append((item, inner if name == "body" else outer))
+
+    # What each special node adds; a returned scope means that the children are queued by `_enter`.
+
+    def function(self, node: FunctionNode, scope: Scope) -> Scope:
+        owner = scope.owner if isinstance(scope.node, ast.ClassDef) else None
+        prefix = owner.qualname + "." if owner else (scope.function.qualname + ".<locals>." if scope.function else "")
+        inner = Scope(node, scope, owner=scope.owner)
+        function = Function(node, node.name, prefix + node.name, inner, owner, scope.function)
+        inner.function = function
+        scope.children.append(inner)
+        scope.bind(node.name)
+        for parameter in function.parameters:
+            inner.bind(parameter.arg)
+        if owner is not None:
+            owner.methods.setdefault(node.name, function)
+        self.index.functions.append(function)
+        self.index.scopes[node] = inner
+        return inner
+
+    def lambda_(self, node: ast.Lambda, scope: Scope) -> Scope:
+        inner = Scope(node, scope, function=scope.function, owner=scope.owner)
+        scope.children.append(inner)
+        a = node.args
+        for parameter in [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]:
+            inner.bind(parameter.arg)
+        self.index.scopes[node] = inner
+        return inner
+
+    def class_(self, node: ast.ClassDef, scope: Scope) -> Scope:
+        prefix = scope.owner.qualname + "." if isinstance(scope.node, ast.ClassDef) and scope.owner else ""
+        if scope.function is not None and not prefix:
+            prefix = scope.function.qualname + ".<locals>."
+        inner = Scope(node, scope, function=scope.function)
+        cls = Class(node, node.name, prefix + node.name, inner)
+        inner.owner = cls
+        scope.children.append(inner)
+        scope.bind(node.name)
+        self.index.classes.append(cls)
+        self.index.scopes[node] = inner
+        return inner
+
+    def call(self, node: ast.Call, scope: Scope) -> None:
+        callee = node.func
+        if callee.__class__ is ast.Attribute:
+            self.index.calls[callee.attr].append(node)  # type: ignore[attr-defined]
+            path = path_of(callee.value)  # type: ignore[attr-defined]
+            if path is not None:
+                scope.use(path, callee.attr)  # type: ignore[attr-defined]
+        elif callee.__class__ is ast.Name:
+            self.index.calls[callee.id].append(node)  # type: ignore[attr-defined]
+        else:
+            self.index.calls[""].append(node)
+        path = path_of(callee)
+        if path is not None:
+            scope.use(path, "()")
+        for argument in node.args:
+            self._evidence_of_argument(callee, argument, scope)
+
+    def _evidence_of_argument(self, callee: ast.expr, argument: ast.expr, scope: Scope) -> None:
+        """`scaler.scale(loss)`, `accelerator.backward(loss)` and `dist.all_reduce(t)` say that their argument is a tensor."""
+        if last_name(callee) in ("backward", "scale", "all_reduce", "manual_backward") and isinstance(callee, ast.Attribute):
+            path = path_of(argument)
+            if path is not None:
+                scope.use(path, f"{callee.attr}(…)")
+
+    def attribute(self, node: ast.Attribute, scope: Scope) -> None:
+        path = path_of(node.value)
+        if path is not None:
+            scope.use(path, "." + node.attr)
+
+    def name(self, node: ast.Name, scope: Scope) -> None:
+        # a direct target of an assignment was bound together with its value
+        if node.ctx.__class__ is not ast.Load and self.index.parents[node].__class__ not in _ASSIGNMENTS:
+            scope.bind(node.id)
+
+    def assign(self, node: ast.Assign, scope: Scope) -> None:
+        for target in node.targets:
+            self._assign_target(target, node.value, scope)
+
+    def ann_assign(self, node: ast.AnnAssign, scope: Scope) -> None:
+        self._assign_target(node.target, node.value, scope)
+
+    def named(self, node: ast.NamedExpr, scope: Scope) -> None:
+        self._assign_target(node.target, node.value, scope)
+
+    def aug_assign(self, node: ast.AugAssign, scope: Scope) -> None:
+        self._note_attribute(node.target, node.value, scope)
+
+    def _assign_target(self, target: ast.expr, value: ast.expr | None, scope: Scope) -> None:
+        if isinstance(target, ast.Name):
+            scope.bind(target.id, value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for item in target.elts:
+                self._note_attribute(item, None, scope)
+        else:
+            self._note_attribute(target, value, scope)
+
+    def _note_attribute(self, target: ast.expr, value: ast.expr | None, scope: Scope) -> None:
+        function, owner = scope.function, scope.owner
+        if not (isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and function and owner):
+            return
+        method: Function | None = function
+        while method is not None and method.owner is None:
+            method = method.parent
+        if method is None or target.value.id != method.self_name:
+            return
+        if value is not None:
+            owner.attributes.setdefault(target.attr, []).append(value)
+        writers = owner.writers.setdefault(target.attr, [])
+        if function not in writers:
+            writers.append(function)
+
+    def loop(self, node: LoopNode | Comprehension, scope: Scope) -> None:
+        self.index.loops.append(node)
+
+    def with_(self, node: ast.With | ast.AsyncWith, scope: Scope) -> None:
+        self.index.withs.append(node)
+
+    def import_(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+        self.index.imports.append(node)
+        for alias in node.names:
+            scope.bind((alias.asname or alias.name).partition(".")[0])
+
+    def global_(self, node: ast.Global | ast.Nonlocal, scope: Scope) -> None:
+        scope.foreign.update(node.names)
+
+    def handler(self, node: ast.ExceptHandler, scope: Scope) -> None:
+        if node.name:
+            scope.bind(node.name)
+
+    def pattern(self, node: ast.MatchAs | ast.MatchStar, scope: Scope) -> None:
+        if node.name:
+            scope.bind(node.name)
+
+    def yield_(self, node: ast.Yield | ast.YieldFrom, scope: Scope) -> None:
+        if scope.function is not None:
+            scope.function.is_generator = True
+
+
+_SPECIAL: dict[type[ast.AST], object] = {
+    ast.FunctionDef: _Indexer.function,
+    ast.AsyncFunctionDef: _Indexer.function,
+    ast.Lambda: _Indexer.lambda_,
+    ast.ClassDef: _Indexer.class_,
+    ast.Call: _Indexer.call,
+    ast.Attribute: _Indexer.attribute,
+    ast.Name: _Indexer.name,
+    ast.Assign: _Indexer.assign,
+    ast.AnnAssign: _Indexer.ann_assign,
+    ast.AugAssign: _Indexer.aug_assign,
+    ast.NamedExpr: _Indexer.named,
+    ast.For: _Indexer.loop,
+    ast.AsyncFor: _Indexer.loop,
+    ast.While: _Indexer.loop,
+    ast.ListComp: _Indexer.loop,
+    ast.SetComp: _Indexer.loop,
+    ast.GeneratorExp: _Indexer.loop,
+    ast.DictComp: _Indexer.loop,
+    ast.With: _Indexer.with_,
+    ast.AsyncWith: _Indexer.with_,
+    ast.Import: _Indexer.import_,
+    ast.ImportFrom: _Indexer.import_,
+    ast.Global: _Indexer.global_,
+    ast.Nonlocal: _Indexer.global_,
+    ast.ExceptHandler: _Indexer.handler,
+    ast.MatchAs: _Indexer.pattern,
+    ast.MatchStar: _Indexer.pattern,
+    ast.Yield: _Indexer.yield_,
+    ast.YieldFrom: _Indexer.yield_,
+}
+
+
+def _position(node: ast.stmt | ast.expr) -> tuple[int, int, int]:
+    return node.lineno, node.col_offset, -(node.end_col_offset or 0)
+
+
+def _spread_usage(scope: Scope) -> None:
+    """Methods used on a name in a nested function speak of the outer scope's name too, unless it is rebound there."""
+    order = [scope]
+    for current in order:
+        order.extend(current.children)
+    for current in reversed(order):
+        parent = current.parent
+        if parent is None:
+            continue
+        for path, attributes in current.usage.items():
+            base = path.partition(".")[0].partition("[")[0]
+            if base not in current.bindings or base in current.foreign:
+                known = parent.usage.get(path)
+                if known is None:
+                    parent.usage[path] = set(attributes)
+                else:
+                    known.update(attributes)

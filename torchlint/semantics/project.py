@@ -1,0 +1,674 @@
+"""Facts that cross files: a small storable summary for each file, and the link step that joins them.
+
+A summary says of each function what it calls, from where (loops, guards, grad mode) and with what, what it does
+(forward, backward, optimizer step), and what it returns. `link` follows calls through the project until nothing changes:
+which loops are step loops, which functions are hot, which always run without gradients, what helpers return and what
+their parameters are. A file then gets back only what concerns it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from torchlint import torch_api
+from torchlint.semantics.layers import LayerSummary, LinkedLayers, link_layers
+from torchlint.semantics.values import STRING, UNKNOWN, Value, join, join_all
+
+Place = tuple[tuple[int, bool], ...]
+
+MODULE_BODY = "<module>"
+
+
+class ProjectLayout:
+    """Which Python files a project has, and which of them an import means.
+
+    `files` are posix paths relative to `root`. A module's name here is its path, dotted, without `.py`; `__init__.py` is
+    named for its folder.
+    """
+
+    def __init__(self, root: Path, files: Iterable[str]) -> None:
+        self.root = root
+        self.files = tuple(sorted(set(files)))
+        self._names = {module_name(path): path for path in self.files}
+        self._packages = {posixpath.dirname(path) for path in self.files if posixpath.basename(path) == "__init__.py"}
+        self._folders = {folder for path in self.files for folder in _folders_above(path)}
+
+    def path(self, name: str) -> str | None:
+        """The file of a module name."""
+        return self._names.get(name)
+
+    def exists(self, name: str) -> bool:
+        """Whether `name` is a module or a folder that holds some."""
+        return name in self._names or name.replace(".", "/") in self._folders
+
+    def resolve(self, from_path: str, dotted: str) -> str | None:
+        """The module name that `import dotted` in the file `from_path` means, None where it is not the project's.
+
+        A script sees its own folder first; a file of a package sees the folders above the package. `src/` is seen from
+        everywhere.
+        """
+        folder = posixpath.dirname(from_path)
+        while True:
+            if folder not in self._packages:
+                name = f"{folder.replace('/', '.')}.{dotted}" if folder else dotted
+                if self.exists(name):
+                    return name
+            if not folder:
+                break
+            folder = posixpath.dirname(folder)
+        return f"src.{dotted}" if self.exists(f"src.{dotted}") else None
+
+    def resolve_relative(self, from_path: str, level: int, dotted: str) -> str:
+        """The module name that `from ..dotted import` means."""
+        folder = posixpath.dirname(from_path)
+        for _ in range(level - 1):
+            folder = posixpath.dirname(folder)
+        base = folder.replace("/", ".")
+        return f"{base}.{dotted}" if base and dotted else base or dotted
+
+
+def module_name(path: str) -> str:
+    """`pkg/net.py` → "pkg.net", `pkg/__init__.py` → "pkg"."""
+    stem = path.rpartition(".")[0] or path
+    if posixpath.basename(stem) == "__init__":
+        stem = posixpath.dirname(stem)
+    return stem.replace("/", ".")
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    folder = posixpath.dirname(path)
+    while folder:
+        yield folder
+        folder = posixpath.dirname(folder)
+
+
+class LoopFacts(msgspec.Struct, frozen=True, array_like=True):
+    """A loop of a function: its number in the file, the loop around it (-1: none), and what its head says.
+
+    short: a `range` loop, which after a step loop makes a few pictures and no more; after_step: its earlier siblings
+    hold a loop.
+    """
+
+    number: int
+    outer: int
+    loads: bool = False
+    short: bool = False
+    guarded: bool = False
+    after: tuple[int, ...] = ()
+
+
+class EventFacts(msgspec.Struct, frozen=True, array_like=True):
+    """A forward, layer, backward, step or differentiate event, and its place."""
+
+    kind: str
+    place: Place
+
+
+class CallFacts(msgspec.Struct, frozen=True, array_like=True):
+    """A call of project code: who, from where, in which grad mode, with which values."""
+
+    callee: str
+    place: Place
+    grad_off: bool
+    positional: tuple[Value, ...]
+    keywords: tuple[tuple[str, Value], ...]
+    bound: bool
+    starred: bool
+    line: int
+
+
+class FunctionFacts(msgspec.Struct, frozen=True, array_like=True):
+    """What one function (or a module body) does, calls and gives back."""
+
+    id: str
+    parameters: tuple[str, ...]
+    defaults: tuple[str, ...]
+    returns: Value
+    loops: tuple[LoopFacts, ...]
+    events: tuple[EventFacts, ...]
+    calls: tuple[CallFacts, ...]
+    grad_off: bool
+    mentions_grad_off: bool
+    in_module: bool
+    has_receiver: bool
+    moves: bool
+    single_return_sync: bool
+    star: str = ""
+
+
+class ClassFacts(msgspec.Struct, frozen=True, array_like=True):
+    """A class: its bases (project ids or external names), methods and attributes."""
+
+    id: str
+    bases: tuple[str, ...]
+    methods: tuple[str, ...]
+    properties: tuple[str, ...]
+    attributes: dict[str, Value]
+
+
+class FileSummary(msgspec.Struct, frozen=True):
+    """Everything that other files may need to know of one file."""
+
+    module: str
+    functions: tuple[FunctionFacts, ...] = ()
+    classes: tuple[ClassFacts, ...] = ()
+    names: dict[str, Value] = {}
+    stars: tuple[str, ...] = ()
+    escapes: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
+    device: bool = False
+    layers: LayerSummary = LayerSummary()
+
+
+class Linked(msgspec.Struct, frozen=True):
+    """What the project says about one file."""
+
+    returns: dict[str, Value] = {}
+    parameters: dict[str, dict[str, Value]] = {}
+    refs: dict[str, Value] = {}
+    classes: dict[str, ClassFacts] = {}
+    hot: frozenset[str] = frozenset()
+    grad_off: frozenset[str] = frozenset()
+    always_grad_off: frozenset[str] = frozenset()
+    step_loops: frozenset[int] = frozenset()
+    trains: frozenset[str] = frozenset()
+    forwards: frozenset[str] = frozenset()
+    differentiates: frozenset[str] = frozenset()
+    guarded_inside: frozenset[str] = frozenset()
+    mentions_grad_off: frozenset[str] = frozenset()
+    sync_wrappers: frozenset[str] = frozenset()
+    escapes: frozenset[str] = frozenset()
+    called: frozenset[str] = frozenset()
+    moves: frozenset[str] = frozenset()
+    device: bool = False
+    layers: LinkedLayers = LinkedLayers()
+
+
+# Method names that containers, strings, tensors and arrays share: a call of one says nothing about its receiver.
+_COMMON_METHODS = (
+    frozenset(name for kind in (str, list, dict, set, tuple, bytes, int, float) for name in dir(kind))
+    | frozenset(torch_api.TENSOR_METHODS)
+    | torch_api.TENSOR_ONLY_METHODS
+    | torch_api.MULTI_RESULT
+    | torch_api.BOOL_RESULTS
+    | torch_api.INT_RESULTS
+    | torch_api.MODULE_SELF_METHODS
+    | torch_api.MODULE_ONLY_METHODS
+    | frozenset(
+        "read write close open flush seek log info debug warning error exception critical step zero_grad state_dict "
+        "load_state_dict forward run start stop wait put send recv reset mean std sum min max dot reshape transpose flatten "
+        "astype any all save load plot show savefig title set_description set_postfix add_scalar set_epoch fit predict "
+        "item submit result join map apply parse_args add_argument register process".split()
+    )
+)
+
+
+class Project:
+    """All summaries joined: names resolved, calls followed. `linked` gives each file its part."""
+
+    def __init__(self, layout: ProjectLayout, summaries: Mapping[str, FileSummary]) -> None:
+        self.layout = layout
+        self.summaries = {path: summaries[path] for path in sorted(summaries)}
+        self.modules = {s.module: s for s in self.summaries.values()}
+        self.functions = {f.id: f for s in self.summaries.values() for f in s.functions}
+        self.classes = {c.id: c for s in self.summaries.values() for c in s.classes}
+        self.escapes = {self._target(e) for s in self.summaries.values() for e in s.escapes}
+        self._resolved: dict[str, Value] = {}
+        self._by_method: dict[str, list[str]] = defaultdict(list)
+        self._subclasses: dict[str, list[str]] = defaultdict(list)
+        for cls in self.classes.values():
+            for base in cls.bases:
+                self._subclasses[self._target(base)].append(cls.id)
+            for method in cls.methods:
+                self._by_method[method].append(f"{cls.id}.{method}")
+        self.returns: dict[str, Value] = {f.id: f.returns for f in self.functions.values()}
+        self._callees = self._resolve_calls()
+        self._settle_returns()
+        self.parameters = self._join_parameters()
+        self._decide_loops()
+        self.hot = self._spread_heat()
+        self.grad_off = self._spread_grad_off()
+        self.differentiates = self._closure({f.id for f in self.functions.values() if _has(f, "backward", "step", "differentiate")})
+        self.forwards = self._closure({f.id for f in self.functions.values() if _has(f, "forward", "layer")})
+        self.guarded_inside = self._find_guarded_inside()
+
+    # Names
+
+    def resolve(self, reference: str, depth: int = 0) -> Value:
+        """What a reference ("pkg.mod:name" or "pkg.mod:Class.member") stands for, through re-exports."""
+        found = self._resolved.get(reference)
+        if found is not None:
+            return found
+        value = UNKNOWN
+        if depth < 12:
+            for candidate in reference.split("|"):
+                value = self._resolve_one(candidate, depth)
+                if value.kind != "unknown":
+                    break
+        self._resolved[reference] = value
+        return value
+
+    def _resolve_one(self, reference: str, depth: int) -> Value:
+        module, _, name = reference.partition(":")
+        if reference in self.functions:
+            return Value("function", name=reference)
+        if reference in self.classes:
+            return Value("class", name=reference)
+        summary = self.modules.get(module)
+        head, _, rest = name.partition(".")
+        value = UNKNOWN
+        if summary is not None:
+            value = summary.names.get(head, UNKNOWN)
+            if value.kind == "unknown":
+                for star in summary.stars:
+                    value = self.resolve(f"{star}:{head}", depth + 1)
+                    if value.kind != "unknown":
+                        break
+        if value.kind == "unknown" and self.layout.exists(f"{module}.{head}"):
+            value = Value("package", name=f"{module}.{head}")
+        if value.kind == "ref":
+            value = self.resolve(value.name, depth + 1)
+        while rest and value.kind != "unknown":
+            part, _, rest = rest.partition(".")
+            value = self._member(value, part, depth)
+        return value
+
+    def _member(self, value: Value, name: str, depth: int) -> Value:
+        if value.kind == "package":
+            return self.resolve(f"{value.name}:{name}", depth + 1)
+        if value.kind == "class":
+            return self.resolve(f"{value.name}.{name}", depth + 1) if f"{value.name}.{name}" in self.functions else UNKNOWN
+        if value.kind == "symbol":
+            return Value("symbol", name=torch_api.canonical(f"{value.name}.{name}"))
+        return UNKNOWN
+
+    def _target(self, name: str) -> str:
+        """The project id behind a name, the name itself where it is external."""
+        if ":" not in name or name in self.functions or name in self.classes:
+            return name
+        if not hasattr(self, "_resolved"):
+            self._resolved = {}
+        value = self.resolve(name)
+        return value.name if value.name else name
+
+    def bases_of(self, class_id: str) -> Iterator[str]:
+        """The class and all its bases, nearest first: project ids and external names."""
+        seen: set[str] = set()
+        queue = [class_id]
+        while queue:
+            current = queue.pop(0)
+            if current in seen:
+                continue
+            seen.add(current)
+            yield current
+            facts = self.classes.get(current)
+            if facts is not None:
+                queue.extend(self._target(b) for b in facts.bases)
+
+    def find_method(self, class_id: str, name: str, *, skip_own: bool = False) -> str | None:
+        """The id of the method that `name` means on an instance of the class."""
+        for base in self.bases_of(class_id):
+            if skip_own and base == class_id:
+                continue
+            facts = self.classes.get(base)
+            if facts is not None and name in facts.methods:
+                return f"{base}.{name}"
+        return None
+
+    def family(self, class_id: str) -> str:
+        """ "module", "dataset", … for a class by its bases; empty for a plain one."""
+        return family_of(list(self.bases_of(class_id)))
+
+    # Calls
+
+    def _resolve_calls(self) -> dict[str, list[tuple[CallFacts, list[str]]]]:
+        """For each function its calls with the ids of all functions that each may run."""
+        return {f.id: [(call, self._callee_ids(call)) for call in f.calls] for f in self.functions.values()}
+
+    def _callee_ids(self, call: CallFacts) -> list[str]:
+        callee = call.callee
+        if callee.startswith("?."):
+            name = callee[2:]
+            found = self._by_method.get(name, [])
+            return list(found) if len(found) == 1 and name not in _COMMON_METHODS else []
+        value = self.resolve(callee)
+        if value.kind == "class":
+            init = self.find_method(value.name, "__init__")
+            return [init] if init else []
+        if value.kind == "module" and ":" in value.name:
+            forward = self.find_method(value.name, "forward")
+            return [forward] if forward else []
+        if value.kind != "function":
+            return []
+        return [value.name, *self._overrides(value.name)]
+
+    def _overrides(self, function_id: str) -> list[str]:
+        """The same method in subclasses of its class: a call through a base may run any of them."""
+        owner, _, name = function_id.rpartition(".")
+        if owner not in self.classes:
+            return []
+        found = []
+        queue = list(self._subclasses.get(owner, ()))
+        seen = set(queue)
+        while queue:
+            current = queue.pop(0)
+            if name in self.classes[current].methods:
+                found.append(f"{current}.{name}")
+            for sub in self._subclasses.get(current, ()):
+                if sub not in seen:
+                    seen.add(sub)
+                    queue.append(sub)
+        return found
+
+    def _settle_returns(self) -> None:
+        """Replace "result of calling f" by what f returns, until nothing changes (chains are short: four rounds)."""
+        for _ in range(4):
+            changed = False
+            for name, value in self.returns.items():
+                settled = self.settle(value)
+                if settled != value:
+                    self.returns[name] = settled
+                    changed = True
+            if not changed:
+                return
+
+    def settle(self, value: Value) -> Value:
+        """`value` with calls and references replaced by what they turned out to be."""
+        if value.kind == "call":
+            target = self.resolve(value.name)
+            if target.kind == "class":
+                family = self.family(target.name)
+                return Value(family or "instance", name=target.name, host=bool(family))
+            if target.kind == "symbol":
+                return self._external_result(target.name)
+            if target.kind == "function":
+                found = self.returns.get(target.name, UNKNOWN)
+                return found if found.kind != "call" or found.name != value.name else UNKNOWN
+            return UNKNOWN
+        if value.kind == "ref":
+            return self.resolve(value.name)
+        if value.items:
+            items = tuple(self.settle(item) for item in value.items)
+            if items != value.items:
+                return msgspec.structs.replace(value, items=items)
+        return value
+
+    @staticmethod
+    def _external_result(name: str) -> Value:
+        """What a re-exported external name gives when called."""
+        made = torch_api.class_kind(name)
+        if made:
+            return Value(made, name=name, host=made in ("module", "loader"))
+        return Value("tensor") if torch_api.returns_tensor(name) else UNKNOWN
+
+    def _join_parameters(self) -> dict[str, dict[str, Value]]:
+        """What all call sites in view pass for each parameter; unknown where a function is also handed over as a value."""
+        passed: dict[str, dict[str, list[Value]]] = defaultdict(lambda: defaultdict(list))
+        for calls in self._callees.values():
+            for call, callees in calls:
+                for callee in callees:
+                    function = self.functions.get(callee)
+                    if function is not None:
+                        for name, value in _bound_arguments(function, call):
+                            passed[callee][name].append(self.settle(value))
+        return {
+            callee: joined
+            for callee, parameters in passed.items()
+            if callee not in self.escapes
+            and (joined := {n: v for n, vs in parameters.items() if (v := _agreed(vs)).kind not in ("unknown", "none")})
+        }
+
+    # Loops and heat
+
+    def _decide_loops(self) -> None:
+        """Which loops are step loops: a least fixed point over what called functions do outside and inside their loops."""
+        self.own_training: set[str] = set()  # backward or step outside any loop of the function, callees included
+        self.own_forward: set[str] = set()
+        self.holds_step_loop: set[str] = set()
+        self.trains: set[str] = set()
+        self.step_loops: dict[str, set[int]] = {f: set() for f in self.functions}
+        for _ in range(12):
+            before = (len(self.own_training), len(self.own_forward), len(self.holds_step_loop), len(self.trains), sum(map(len, self.step_loops.values())))
+            for function in self.functions.values():
+                self._decide_function(function)
+            after = (len(self.own_training), len(self.own_forward), len(self.holds_step_loop), len(self.trains), sum(map(len, self.step_loops.values())))
+            if before == after:
+                return
+
+    def _decide_function(self, function: FunctionFacts) -> None:
+        training: set[int] = set()
+        forward: set[int] = set()
+        held: set[int] = set()
+        for event in function.events:
+            loop, guarded = event.place[0]
+            if event.kind in ("backward", "step"):
+                training.add(loop)
+                self.trains.add(function.id)
+            elif not guarded and (event.kind == "forward" or loop == -1):
+                forward.add(loop)
+        for call, callees in self._callees[function.id]:
+            loop, guarded = call.place[0]
+            for callee in callees:
+                is_forward = callee.endswith(".forward")
+                if callee in self.trains:
+                    self.trains.add(function.id)
+                if callee in self.own_training:
+                    training.add(loop)
+                if is_forward:
+                    continue
+                if callee in self.own_forward and not guarded and not (function.in_module and self.functions[callee].in_module):
+                    forward.add(loop)
+                if callee in self.holds_step_loop:
+                    held.update(number for number, _ in call.place)
+        loops = {loop.number: loop for loop in function.loops}
+        steps = self.step_loops[function.id]
+        for loop in reversed(function.loops):
+            inner = {number for number in steps if loop.number in _chain(loops, number)}
+            if loop.number in training or (not inner and loop.number not in held and (loop.loads or loop.number in forward)):
+                steps.add(loop.number)
+            elif loop.number in steps:
+                steps.discard(loop.number)
+        for loop in function.loops:
+            if loop.short and loop.number in steps and loop.number not in training and any(n in steps for n in loop.after):
+                steps.discard(loop.number)
+        if -1 in training:
+            self.own_training.add(function.id)
+        if -1 in forward:
+            self.own_forward.add(function.id)
+        if steps or -1 in held:
+            self.holds_step_loop.add(function.id)
+
+    def is_hot_place(self, function_id: str, place: Place, hot: set[str]) -> bool:
+        """Whether code at `place` of a function runs on every iteration of some step loop."""
+        steps = self.step_loops.get(function_id, set())
+        for number, guarded in place[:-1]:
+            if number in steps:
+                return not guarded
+        return function_id in hot and not place[-1][1]
+
+    def _spread_heat(self) -> set[str]:
+        hot = {
+            f.id for f in self.functions.values() if f.in_module and f.id.endswith(".forward")
+        }
+        changed = True
+        while changed:
+            changed = False
+            for caller, calls in self._callees.items():
+                for call, callees in calls:
+                    fresh = [c for c in callees if c not in hot]
+                    if fresh and self.is_hot_place(caller, call.place, hot):
+                        hot.update(fresh)
+                        changed = True
+        return hot
+
+    def _spread_grad_off(self) -> set[str]:
+        """Functions that always run without gradients: by decorator, or at every call site in view."""
+        sites: dict[str, list[tuple[str, bool]]] = defaultdict(list)
+        for caller, calls in self._callees.items():
+            for call, callees in calls:
+                for callee in callees:
+                    sites[callee].append((caller, call.grad_off))
+        off = {f.id for f in self.functions.values() if f.grad_off}
+        changed = True
+        while changed:
+            changed = False
+            for name, callers in sites.items():
+                if name in off or name in self.escapes:
+                    continue
+                if all(here or caller in off for caller, here in callers):
+                    off.add(name)
+                    changed = True
+        self.called = set(sites)
+        return off
+
+    def _closure(self, start: set[str]) -> set[str]:
+        """`start` and every function that calls, directly or not, one of it."""
+        found = set(start)
+        changed = True
+        while changed:
+            changed = False
+            for caller, calls in self._callees.items():
+                if caller not in found and any(c in found for _, callees in calls for c in callees):
+                    found.add(caller)
+                    changed = True
+        return found
+
+    def _find_guarded_inside(self) -> set[str]:
+        """Functions that turn gradients off themselves around everything they do: decorated ones."""
+        return {f.id for f in self.functions.values() if f.grad_off}
+
+    # What a file gets
+
+    def linked(self, path: str) -> Linked:
+        """The facts that concern one file."""
+        summary = self.summaries[path]
+        own = {f.id for f in summary.functions}
+        called = {c for name in own for _, callees in self._callees[name] for c in callees}
+        refs = {reference: self.resolve(reference) for reference in summary.references}
+        classes = self._classes_near(summary, refs)
+        names = called | {v.name for v in refs.values() if v.kind == "function"}
+        for facts in classes.values():
+            names |= {f"{facts.id}.{method}" for method in facts.methods}
+        names = {name for name in names if name in self.functions} | own
+        return Linked(
+            returns={n: v for n in sorted(names) if (v := self.returns[n]).kind not in ("unknown", "call", "ref")},
+            parameters={n: self.parameters[n] for n in sorted(own) if n in self.parameters},
+            refs={k: v for k, v in refs.items() if v.kind != "unknown"},
+            classes=classes,
+            hot=frozenset(own & self.hot),
+            grad_off=frozenset(own & self.grad_off),
+            always_grad_off=frozenset(names & self.grad_off),
+            step_loops=frozenset(n for name in own for n in self.step_loops[name]),
+            trains=frozenset(names & self.trains),
+            forwards=frozenset(names & self.forwards),
+            differentiates=frozenset(names & self.differentiates),
+            guarded_inside=frozenset(names & self.guarded_inside),
+            mentions_grad_off=frozenset(n for n in names if self.functions[n].mentions_grad_off),
+            sync_wrappers=frozenset(n for n in names if self.functions[n].single_return_sync),
+            escapes=frozenset(own & self.escapes),
+            called=frozenset(own & self.called),
+            moves=frozenset(n for n in names if self.functions[n].moves),
+            device=any(s.device for s in self.summaries.values()),
+        )
+
+    def _classes_near(self, summary: FileSummary, refs: Mapping[str, Value]) -> dict[str, ClassFacts]:
+        """The project classes that the file's references, values and bases lead to."""
+        wanted = [v.name for v in refs.values() if v.kind in ("class", "module", "instance", "dataset", "loader") and v.name]
+        wanted += [b for c in summary.classes for b in map(self._target, c.bases)]
+        wanted += [c.id for c in summary.classes]
+        for function in summary.functions:
+            for _, callees in self._callees[function.id]:
+                wanted += [v.name for c in callees if c in self.returns for v in _values_in(self.returns[c]) if ":" in v.name]
+            wanted += [v.name for vs in self.parameters.get(function.id, {}).values() for v in _values_in(vs) if ":" in v.name]
+        found: dict[str, ClassFacts] = {}
+        queue = list(wanted)
+        while queue:
+            facts = self.classes.get(queue.pop())
+            if facts is None or facts.id in found:
+                continue
+            settled = {name: self.settle(value) for name, value in facts.attributes.items()}
+            bases = tuple(self._target(b) for b in facts.bases)
+            found[facts.id] = ClassFacts(facts.id, bases, facts.methods, facts.properties, settled)
+            queue.extend(bases)
+            queue.extend(v.name for value in settled.values() for v in _values_in(value) if ":" in v.name)
+        return dict(sorted(found.items()))
+
+
+def link(layout: ProjectLayout, summaries: Mapping[str, FileSummary]) -> dict[str, Linked]:
+    """Join all summaries of a project; the result maps each path to what concerns that file."""
+    project = Project(layout, summaries)
+    layers = link_layers({path: s.layers for path, s in project.summaries.items()}, project)
+    found = {}
+    for path in project.summaries:
+        linked = project.linked(path)
+        found[path] = msgspec.structs.replace(linked, layers=layers.get(path, LinkedLayers()))
+    return found
+
+
+def family_of(bases: list[str]) -> str:
+    """The kind of a class's instances from its bases' names, nearest first."""
+    for base in bases:
+        if ":" in base:
+            continue
+        if base in torch_api.MODULE_BASES or (torch_api.class_kind(base) == "module" and not base.startswith("torchvision.models.")):
+            return "module"
+        if base.startswith("torchvision.models.") and base.rpartition(".")[2][:1].isupper():
+            return "module"
+        kind = torch_api.class_kind(base)
+        if kind in ("dataset", "loader", "optimizer", "scheduler"):
+            return kind
+        if base == "torch.autograd.Function":
+            return "autograd"
+    return ""
+
+
+def _has(function: FunctionFacts, *kinds: str) -> bool:
+    return any(event.kind in kinds for event in function.events)
+
+
+def _chain(loops: Mapping[int, LoopFacts], number: int) -> Iterator[int]:
+    """The loops around loop `number`, innermost first."""
+    outer = loops[number].outer
+    while outer != -1 and outer in loops:
+        yield outer
+        outer = loops[outer].outer
+
+
+def _agreed(values: list[Value]) -> Value:
+    """What all call sites agree on: unknown as soon as one is unknown."""
+    if any(v.kind in ("unknown", "call", "ref") for v in values):
+        return UNKNOWN
+    return join_all(values)
+
+
+def _bound_arguments(function: FunctionFacts, call: CallFacts) -> Iterator[tuple[str, Value]]:
+    """(parameter, value) for every parameter that a call fills or leaves to its default."""
+    names = list(function.parameters)
+    if call.bound and function.has_receiver and names:
+        names = names[1:]
+    if call.starred or any(key == "**" for key, _ in call.keywords):
+        for name in names:
+            yield name, UNKNOWN
+        return
+    given: set[str] = set()
+    for name, value in zip(names, call.positional):
+        given.add(name)
+        yield name, value
+    for key, value in call.keywords:
+        if key in names and key not in given:
+            given.add(key)
+            yield key, value
+
+
+def _values_in(value: Value) -> Iterator[Value]:
+    yield value
+    for item in value.items:
+        yield from _values_in(item)
+
+
+__all__ = ["STRING", "CallFacts", "ClassFacts", "EventFacts", "FileSummary", "FunctionFacts", "Linked", "LoopFacts", "Project", "ProjectLayout", "join", "link"]

@@ -1,0 +1,387 @@
+"""Where code runs: step loops, hot code, guards, grad mode.
+
+A *place* says, for each loop around a node (innermost first) and at last for the function itself, whether a guard stands
+between the two. It is a fact of one file; which loops are step loops and which functions are hot is decided for the
+whole project by the link step, and read back here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchlint import torch_api
+from torchlint.semantics.names import COMPREHENSIONS, LOOPS, Comprehension, Function, LoopNode, last_name, path_of
+from torchlint.semantics.values import UNKNOWN
+
+if TYPE_CHECKING:
+    from torchlint.semantics.module import Module
+
+AnyLoop = LoopNode | Comprehension
+Place = tuple[tuple[int, bool], ...]
+
+OUTSIDE = -1  # the "loop" number of a function's own body
+
+_FLAG = re.compile(r"(?:^|_)(?:debug|debugging|verbose|verbosity|dry_?run|sanity_check)(?:$|_)|^is_?debug|^debug|isEnabledFor|DEBUG|VERBOSE")
+_INTERVAL = re.compile(r"interval|every|freq|period|(?:^|_)cadence")
+_WARM = re.compile(r"warm")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_BLOCKS = ("body", "orelse", "finalbody")
+_EXITS = frozenset({"exit", "_exit", "abort"})
+
+
+class Regions:
+    """The places of one file's nodes, and their grad mode."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.numbers: dict[ast.AST, int] = {loop: n for n, loop in enumerate(module.index.loops)}
+        self._places: dict[ast.AST, Place] = {}
+        self._counters: set[str] | None = None
+
+    # Loops
+
+    def loops_around(self, node: ast.AST) -> Iterator[AnyLoop]:
+        """The loops of the same function on whose every iteration `node` may run, innermost first."""
+        for parent, child in self.ancestors(node):
+            if self._iterates(parent, child):
+                yield parent  # type: ignore[misc]
+
+    def ancestors(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """(parent, child) pairs from `node` up to the function, class or module body that holds it."""
+        parents = self.module.index.parents
+        child = node
+        while True:
+            parent = parents.get(child)
+            if parent is None:
+                return
+            if isinstance(parent, _FUNCTIONS) and isinstance(child, ast.stmt):
+                return
+            yield parent, child
+            child = parent
+
+    @staticmethod
+    def _iterates(parent: ast.AST, child: ast.AST) -> bool:
+        """Whether `parent` is a loop that runs its child once an iteration (a loop's iterable runs once, its else too)."""
+        if isinstance(parent, (ast.For, ast.AsyncFor)):
+            return child is not parent.iter and not any(child is s for s in parent.orelse)
+        if isinstance(parent, ast.While):
+            return not any(child is s for s in parent.orelse)
+        if isinstance(parent, COMPREHENSIONS):
+            return child is not parent.generators[0]
+        if isinstance(parent, ast.comprehension):
+            return False
+        return False
+
+    # Places
+
+    def place(self, node: ast.AST) -> Place:
+        """(loop number, guarded) for each loop around `node`, then (OUTSIDE, guarded) for the function body."""
+        found = self._places.get(node)
+        if found is not None:
+            return found
+        place: list[tuple[int, bool]] = []
+        guarded = False
+        left: list[AnyLoop] = []
+        left_function = False
+        for parent, child in self.ancestors(node):
+            if isinstance(parent, ast.comprehension):
+                continue
+            if self._iterates(parent, child):
+                place.append((self.numbers[parent], guarded or parent in left or left_function or self._after_early_exit(child, parent)))
+                guarded = guarded or self._after_early_exit(child, parent)
+                continue
+            guarded = guarded or self._guards(parent, child)
+            leaves = self._leaves(parent, child)
+            if leaves == "function":
+                left_function = True
+            elif leaves == "loop":
+                inner = next(self.loops_around(parent), None)
+                if inner is not None:
+                    left.append(inner)
+            if isinstance(child, ast.stmt) and not guarded:
+                guarded = self._after_early_exit(child, parent)
+        place.append((OUTSIDE, guarded))
+        result = self._places[node] = tuple(place)
+        return result
+
+    def _guards(self, parent: ast.AST, child: ast.AST) -> bool:
+        """Whether `child` runs only now and then because of `parent`."""
+        if isinstance(parent, ast.ExceptHandler):
+            return isinstance(child, ast.stmt)
+        if isinstance(parent, ast.If):
+            if child is parent.test:
+                return False
+            in_body = any(child is s for s in parent.body)
+            body, orelse = self.periodic(parent.test)
+            if not (body if in_body else orelse):
+                return False
+            return not self._trains(parent.body if in_body else parent.orelse)
+        if isinstance(parent, ast.IfExp) and child is not parent.test:
+            body, orelse = self.periodic(parent.test)
+            return body if child is parent.body else orelse
+        if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And):
+            for operand in parent.values:
+                if operand is child:
+                    return False
+                if self.periodic(operand)[0]:
+                    return True
+        return False
+
+    def _trains(self, block: list[ast.stmt]) -> bool:
+        """Whether a block does a backward or an optimizer step: then no test in front of it makes it cold."""
+        first, last = block[0], block[-1]
+        for node, kind in self.module.flow.events.items():
+            if kind in ("backward", "step"):
+                line = getattr(node, "lineno", 0)
+                if first.lineno <= line <= (last.end_lineno or last.lineno):
+                    return True
+        return any(
+            first.lineno <= call.node.lineno <= (last.end_lineno or last.lineno) and self.module.trains(call.callee)
+            for call in self.module.flow.calls.values()
+        )
+
+    def _leaves(self, parent: ast.AST, child: ast.AST) -> str:
+        """What the branch that holds `child` ends by leaving: "function", "loop" or nothing."""
+        if not isinstance(parent, (ast.If, ast.ExceptHandler)) or (isinstance(parent, ast.If) and child is parent.test):
+            return ""
+        block = parent.orelse if isinstance(parent, ast.If) and any(child is s for s in parent.orelse) else parent.body
+        last = block[-1]
+        if isinstance(last, (ast.Raise, ast.Return)):
+            return "function"
+        if isinstance(last, ast.Break):
+            return "loop"
+        if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) and last_name(last.value.func) in _EXITS:
+            return "function"
+        return ""
+
+    def _after_early_exit(self, child: ast.AST, parent: ast.AST) -> bool:
+        """Whether an earlier `if step % n: continue` in the same block lets `child` run only now and then."""
+        for name in _BLOCKS:
+            block = getattr(parent, name, None)
+            if not isinstance(block, list) or not any(child is s for s in block):
+                continue
+            for statement in block:
+                if statement is child:
+                    return False
+                if isinstance(statement, ast.If) and not statement.orelse and isinstance(statement.body[-1], (ast.Continue, ast.Return)):
+                    # what follows runs where the test is false
+                    if self.periodic(statement.test)[1] and not self._trains(block[block.index(statement) :]):
+                        return True
+        return False
+
+    # Guards
+
+    def periodic(self, test: ast.expr, depth: int = 0) -> tuple[bool, bool]:
+        """Whether a test makes its body, and its else branch, run only now and then."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            body, orelse = self.periodic(test.operand, depth)
+            return orelse, body
+        if isinstance(test, ast.BoolOp):
+            parts = [self.periodic(value, depth) for value in test.values]
+            if isinstance(test.op, ast.And):
+                return any(b for b, _ in parts), all(e for _, e in parts)
+            return all(b for b, _ in parts), any(e for _, e in parts)
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            return self._compare_guard(test, depth)
+        if isinstance(test, ast.BinOp) and isinstance(test.op, ast.Mod):
+            return False, True
+        if isinstance(test, ast.NamedExpr):
+            return self.periodic(test.value, depth)
+        name = last_name(test.func if isinstance(test, ast.Call) else test)
+        if name and _FLAG.search(name):
+            return True, False
+        if isinstance(test, ast.Name) and depth < 3:
+            definition = self._definition(test)
+            if definition is not None:
+                return self.periodic(definition, depth + 1)
+        if isinstance(test, ast.Call) and depth < 3:
+            returned = self._returned_test(test)
+            if returned is not None:
+                return self.periodic(returned, depth + 1)
+        return False, False
+
+    def _compare_guard(self, test: ast.Compare, depth: int) -> tuple[bool, bool]:
+        left, right, op = test.left, test.comparators[0], test.ops[0]
+        if _has_modulo(left) or _has_modulo(right):
+            if isinstance(op, ast.NotEq):
+                return False, True
+            return True, False
+        if isinstance(op, (ast.Eq, ast.In)) and (self._is_counter(left) or (isinstance(op, ast.Eq) and self._is_counter(right))):
+            return True, False
+        if isinstance(op, (ast.NotEq, ast.NotIn)) and (self._is_counter(left) or (isinstance(op, ast.NotEq) and self._is_counter(right))):
+            return False, True
+        for side in (left, right):
+            name = last_name(side)
+            if name and _FLAG.search(name):
+                return True, False
+        ascending = isinstance(op, (ast.Lt, ast.LtE))
+        if isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):
+            if self._is_counter(left) and isinstance(right, ast.Constant):
+                return (True, False) if ascending else (False, False)
+            if self._mentions(left, _WARM, depth) or self._mentions(right, _WARM, depth):
+                low_side_left = self._mentions(right, _WARM, depth)
+                return (ascending, not ascending) if low_side_left else (not ascending, ascending)
+            if not ascending and (self._mentions(right, _INTERVAL, 3) or _reads_clock(left)):
+                return True, False
+        return False, False
+
+    def _definition(self, name: ast.Name) -> ast.expr | None:
+        """The one expression that a name is bound to in its scope, where there is just one."""
+        scope = self.module.scope_of(name)
+        bound = scope.bindings.get(name.id)
+        return bound[0] if bound is not None and len(bound) == 1 else None
+
+    def _returned_test(self, call: ast.Call) -> ast.expr | None:
+        """The expression that a called function of this file returns, where that is all it does."""
+        value = self.module.flow.values.get(call.func, UNKNOWN)
+        function = self.module.function_by_id(value.name) if value.kind in ("function", "bound") else None
+        if function is None:
+            return None
+        body = [s for s in function.node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+        return body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+
+    def _is_counter(self, node: ast.expr) -> bool:
+        """A whole number that moves with the iterations: a range or enumerate target, or what `+= 1` counts."""
+        if isinstance(node, ast.BinOp):
+            return self._is_counter(node.left) or self._is_counter(node.right)
+        path = path_of(node)
+        if path is None:
+            return False
+        if self._counters is None:
+            self._counters = self._find_counters()
+        return path in self._counters
+
+    def _find_counters(self) -> set[str]:
+        found: set[str] = set()
+        for loop in self.module.index.loops:
+            generators = loop.generators if isinstance(loop, COMPREHENSIONS) else [loop] if not isinstance(loop, ast.While) else []
+            for part in generators:
+                if not isinstance(part.iter, ast.Call):
+                    continue
+                callee, target = last_name(part.iter.func), part.target
+                if callee == "enumerate" and isinstance(target, ast.Tuple):
+                    target = target.elts[0]
+                elif callee in ("range", "trange", "arange", "count"):
+                    pass
+                elif any(isinstance(a, ast.Call) and last_name(a.func) in ("range", "enumerate") for a in part.iter.args):
+                    inner = next(last_name(a.func) for a in part.iter.args if isinstance(a, ast.Call))
+                    if inner == "enumerate" and isinstance(target, ast.Tuple):
+                        target = target.elts[0]
+                else:
+                    continue
+                if isinstance(target, ast.Name):
+                    found.add(target.id)
+        for node in self.module.index.parents:
+            if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.value, ast.Constant):
+                path = path_of(node.target)
+                if path is not None:
+                    found.add(path)
+        return found
+
+    def _mentions(self, node: ast.expr, pattern: re.Pattern[str], depth: int) -> bool:
+        """Whether an identifier in the expression, or the definition of a name in it, matches."""
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name):
+                if pattern.search(part.id):
+                    return True
+                if depth < 1:
+                    definition = self._definition(part)
+                    if definition is not None and self._mentions(definition, pattern, depth + 1):
+                        return True
+            elif isinstance(part, ast.Attribute) and pattern.search(part.attr):
+                return True
+            elif isinstance(part, ast.Constant) and isinstance(part.value, str) and pattern.search(part.value):
+                return True
+        return False
+
+    # Grad mode
+
+    def grad_off(self, node: ast.AST) -> bool:
+        """Whether gradients are off at `node` by what its own function says (or may be off: then silence is right)."""
+        for parent, child in self.ancestors(node):
+            if isinstance(parent, (ast.With, ast.AsyncWith)) and isinstance(child, ast.stmt):
+                for item in reversed(parent.items):
+                    mode = self.context_mode(item.context_expr)
+                    if mode is not None:
+                        return mode
+        return self._switched_off_before(node)
+
+    def context_mode(self, node: ast.expr) -> bool | None:
+        """True where a context turns gradients off (or may), False where it turns them on, None for any other."""
+        if isinstance(node, ast.IfExp):
+            modes = {self.context_mode(node.body), self.context_mode(node.orelse)}
+            return True if True in modes else None
+        if isinstance(node, ast.Name):
+            definition = self._definition(node)
+            return self.context_mode(definition) if definition is not None and not isinstance(definition, ast.Name) else None
+        if not isinstance(node, ast.Call):
+            value = self.module.flow.values.get(node, UNKNOWN)
+            return True if value.name in torch_api.GRAD_OFF else None
+        callee = self.module.flow.values.get(node.func, UNKNOWN)
+        if callee.name == "torch.inference_mode":
+            return not (node.args and _is_false(node.args[0]))
+        if callee.name == "torch.no_grad":
+            return True
+        if callee.name == "torch.enable_grad":
+            return False
+        if callee.name == "torch.set_grad_enabled":
+            return not (node.args and isinstance(node.args[0], ast.Constant) and bool(node.args[0].value))
+        if callee.kind in ("function", "bound", "ref") and self.module.mentions_grad_off(callee.name):
+            return True
+        if isinstance(node.func, ast.IfExp):
+            return self.context_mode(ast.IfExp(node.func.test, node.func.body, node.func.orelse))
+        return None
+
+    def _switched_off_before(self, node: ast.AST) -> bool:
+        """`torch.set_grad_enabled(False)` as a statement, earlier in the function or at module level."""
+        calls = self.module.calls_named("set_grad_enabled")
+        if not calls:
+            return False
+        function = self.module.function_of(node)
+        line = getattr(node, "lineno", 0)
+        off = False
+        for call in calls:
+            parent = self.module.index.parents.get(call)
+            if not isinstance(parent, ast.Expr):
+                continue
+            holder = self.module.function_of(call)
+            if holder is function and call.lineno < line:
+                off = bool(call.args) and not (isinstance(call.args[0], ast.Constant) and bool(call.args[0].value))
+            elif holder is None and function is not None and call.args and _is_false(call.args[0]):
+                off = True
+        return off
+
+    def decorated_off(self, function: Function) -> bool:
+        """Whether a decorator runs the whole function without gradients."""
+        for decorator in function.node.decorator_list:
+            value = self.module.flow.values.get(decorator, UNKNOWN)
+            if value.name in torch_api.GRAD_OFF:
+                return True
+            if self.context_mode(decorator):
+                return True
+            if value.kind in ("function", "bound", "ref") and self.module.mentions_grad_off(value.name):
+                return True
+        return False
+
+
+def _has_modulo(node: ast.expr) -> bool:
+    return any(
+        isinstance(part, ast.BinOp)
+        and isinstance(part.op, ast.Mod)
+        and not (isinstance(part.left, (ast.Constant, ast.JoinedStr)) and not isinstance(getattr(part.left, "value", 0), (int, float)))
+        for part in ast.walk(node)
+    )
+
+
+def _reads_clock(node: ast.expr) -> bool:
+    return any(isinstance(part, ast.Call) and last_name(part.func) in ("time", "perf_counter", "monotonic") for part in ast.walk(node))
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False
+
+
+__all__ = ["LOOPS", "OUTSIDE", "AnyLoop", "Place", "Regions"]
