@@ -66,10 +66,14 @@ class ConfigFile:
 
 @dataclass(frozen=True)
 class Resolved:
-    """What is in force for some files: the configuration file nearest to them (if any) under the command line's say."""
+    """What is in force for some files: the configuration file nearest to them (if any) under the command line's say.
+
+    `broken`: that file cannot be used, so the defaults stand in for it; nothing may be written on their authority.
+    """
 
     file: ConfigFile | None
     overrides: ConfigFile
+    broken: bool = False
 
     def value(self, key: str) -> Any:
         """The value in force of a kebab-case key."""
@@ -118,9 +122,13 @@ def overrides_from(values: Mapping[str, object], folder: Path) -> ConfigFile:
 
 
 class ConfigFinder:
-    """Finds the configuration of a folder, and reads each file once. With `isolated`, there is none but the command line."""
+    """Finds the configuration of a folder, and reads each file once. With `isolated`, there is none but the command line.
+
+    A broken file that is found costs one message in `problems`; a broken `explicit` one raises ConfigError.
+    """
 
     def __init__(self, overrides: ConfigFile, explicit: Path | None = None, isolated: bool = False) -> None:
+        self.problems: list[str] = []
         self._overrides = overrides
         self._fixed: Resolved | None = None
         self._found: dict[Path, Resolved] = {}
@@ -130,20 +138,24 @@ class ConfigFinder:
             self._fixed = Resolved(None, overrides)
 
     def for_folder(self, folder: Path) -> Resolved:
-        """What is in force for the files in an absolute folder. Raises ConfigError for a broken configuration file."""
+        """What is in force for the files in an absolute folder."""
         if self._fixed is not None:
             return self._fixed
-        if folder in self._found:
-            return self._found[folder]
-        file = _config_in(folder)
+        if folder not in self._found:
+            self._found[folder] = self._find(folder)
+        return self._found[folder]
+
+    def _find(self, folder: Path) -> Resolved:
+        try:
+            file = _config_in(folder)
+        except ConfigError as error:
+            self.problems.append(f"{error}; its files are linted with the default settings, and not fixed")
+            return Resolved(None, self._overrides, broken=True)
         if file is not None:
-            resolved = Resolved(file, self._overrides)
-        elif folder.parent == folder:
-            resolved = Resolved(None, self._overrides)
-        else:
-            resolved = self.for_folder(folder.parent)
-        self._found[folder] = resolved
-        return resolved
+            return Resolved(file, self._overrides)
+        if folder.parent == folder:
+            return Resolved(None, self._overrides)
+        return self.for_folder(folder.parent)
 
 
 def _config_in(folder: Path) -> ConfigFile | None:
@@ -152,7 +164,7 @@ def _config_in(folder: Path) -> ConfigFile | None:
     if own.is_file():
         return read_config(own)
     shared = folder / "pyproject.toml"
-    if shared.is_file() and b"torchlint" in _read(shared):
+    if shared.is_file():
         return read_config(shared, required=False)
     return None
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,12 +14,9 @@ if TYPE_CHECKING:
 class Globs:
     """A set of patterns. The matcher is only imported once a path is asked about and there are patterns."""
 
-    def __init__(self, patterns: Iterable[str], folder: Path) -> None:
+    def __init__(self, patterns: Iterable[str], folder: str) -> None:
         self._patterns = tuple(patterns)
-        self._folder = folder
-
-    def __bool__(self) -> bool:
-        return bool(self._patterns)
+        self._prefix = folder if folder.endswith(os.sep) else folder + os.sep
 
     @cached_property
     def _spec(self) -> GitIgnoreSpec:
@@ -27,20 +24,22 @@ class Globs:
 
         return GitIgnoreSpec.from_lines(self._patterns)
 
-    def verdict(self, path: Path, is_folder: bool = False) -> bool | None:
-        """True where a pattern matches, False where a later `!pattern` takes it back, None where nothing speaks of it.
+    def verdict(self, path: str, is_folder: bool = False) -> bool | None:
+        """True where a pattern matches the absolute path or a folder above it, False where a `!pattern` takes it back.
 
-        A path outside the folder of the patterns is not spoken of. Only the path itself is judged, not the folders
-        above it.
+        None where no pattern speaks of it, or where it lies outside the folder of the patterns.
         """
-        if not self._patterns:
+        if not self._patterns or not path.startswith(self._prefix):
             return None
-        try:
-            relative = path.relative_to(self._folder).as_posix()
-        except ValueError:
-            return None
+        relative = path[len(self._prefix) :].replace(os.sep, "/")
         return self._spec.check_file(f"{relative}/" if is_folder else relative).include
 
-    def match(self, path: Path) -> bool:
-        """Whether a file, or a folder above it, matches."""
-        return self.verdict(path) is True
+    def match(self, path: str, is_folder: bool = False) -> bool:
+        """Whether the path, or a folder above it, matches."""
+        return self.verdict(path, is_folder) is True
+
+
+def git_patterns(text: str) -> tuple[str, ...]:
+    """The patterns of a .gitignore file; empty where it holds only comments, so that nothing has to be matched."""
+    lines = (line.rstrip("\r") for line in text.split("\n"))
+    return tuple(line for line in lines if line.strip() and not line.startswith("#"))

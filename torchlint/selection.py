@@ -37,14 +37,16 @@ def selected_codes(resolved: Resolved, registry: Registry) -> frozenset[str]:
     codes = {code for code, rule in registry.items() if rule.default}
     for layer in resolved.layers:
         codes = _apply(layer, codes, registry)
+        for selectors in layer.config.per_file_ignores.values():
+            expand(selectors, registry, _where(layer, "per-file-ignores"))
     return frozenset(codes)
 
 
-def codes_for_file(resolved: Resolved, codes: frozenset[str], path: Path, registry: Registry) -> frozenset[str]:
+def codes_for_file(resolved: Resolved, codes: frozenset[str], path: str, registry: Registry) -> frozenset[str]:
     """`codes` without those that `per-file-ignores` takes from this file."""
     for layer in resolved.layers:
         for pattern, selectors in layer.config.per_file_ignores.items():
-            if Globs((pattern,), layer.folder).match(path):
+            if Globs((pattern,), str(layer.folder)).match(path):
                 codes -= expand(selectors, registry, _where(layer, "per-file-ignores"))
     return codes
 

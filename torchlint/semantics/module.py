@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torchlint import torch_api
 from torchlint.semantics.flow import Flow
 from torchlint.semantics.layers import Layers, summarize_layers
+from torchlint.semantics.loaders import getter_indexes_memory
 from torchlint.semantics.names import COMPREHENSIONS, Class, Function, Scope, index_tree, last_name
 from torchlint.semantics.project import (
     MODULE_BODY,
@@ -128,6 +129,36 @@ class Module:
             current = self.parents[current]
         return current
 
+    def block_of(self, statement: ast.stmt) -> list[ast.stmt] | None:
+        """The list of statements that holds `statement`."""
+        parent = self.parents.get(statement)
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(parent, name, None)
+            if isinstance(block, list) and any(s is statement for s in block):
+                return block
+        return None
+
+    def under_condition(self, node: ast.AST, statement: ast.stmt) -> bool:
+        """Whether `node` runs only under a condition inside its own statement."""
+        child: ast.AST = node
+        while child is not statement:
+            parent = self.parents[child]
+            if isinstance(parent, (ast.IfExp, ast.Lambda)) and child is not getattr(parent, "test", None):
+                return True
+            if isinstance(parent, ast.BoolOp) and child is not parent.values[0]:
+                return True
+            child = parent
+        return False
+
+    def inside_device_context(self, node: ast.AST) -> bool:
+        """Whether `node` stands in `with torch.device(…):`, where factories make tensors on that device."""
+        for parent, child in self.regions.ancestors(node):
+            if isinstance(parent, (ast.With, ast.AsyncWith)) and isinstance(child, ast.stmt):
+                values = [self.value(item.context_expr) for item in parent.items]
+                if any(v.kind == "device" for v in values):
+                    return True
+        return False
+
     # Kinds and names
 
     def value(self, node: ast.expr) -> Value:
@@ -215,6 +246,50 @@ class Module:
         function = self.function_by_id(function_id)
         return function is not None and self._mentions_grad_off(function)
 
+    def exposed_forwards(self, function: Function | None) -> list[ast.Call]:
+        """The calls in a function (or the module body) that run a module's forward with gradients on, in source order."""
+        self.flow.ensure_all()
+        owner = self.id_of(function) if function is not None else f"{self.name}:{MODULE_BODY}"
+        found = [
+            node
+            for node, kind in self.flow.events.items()
+            if kind in ("forward", "layer")
+            and isinstance(node, ast.Call)
+            and self.function_id(node) == owner
+            and not self._event_grad_off(node)
+            and not self._forwards_free(node)
+        ]
+        found += [
+            call.node
+            for call in self.flow.calls.values()
+            if self.function_id(call.node) == owner
+            and self.resolved_callee(call.callee) in self.linked.exposed
+            and not self.resolved_callee(call.callee).endswith(".forward")
+            and not self.regions.grad_off(call.node)
+        ]
+        return sorted(set(found), key=lambda c: (c.lineno, c.col_offset))
+
+    def _forwards_free(self, node: ast.Call) -> bool:
+        """Whether the forward that a call runs turns gradients off itself, in another file."""
+        call = self.flow.calls.get(node)
+        return call is not None and call.callee not in self._functions_by_id and call.callee in self.linked.always_grad_off
+
+    def resolved_callee(self, callee: str) -> str:
+        """The id of the project function behind a callee reference."""
+        linked = self.linked.refs.get(callee)
+        return linked.name if linked is not None else callee
+
+    def differentiates(self, node: ast.AST) -> bool:
+        """Whether a statement differentiates, directly or in a function that it calls."""
+        first, last = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
+        for event, kind in self.flow.events.items():
+            if kind in ("backward", "step", "differentiate") and first <= getattr(event, "lineno", 0) <= last:
+                return True
+        return any(
+            first <= call.node.lineno <= last and self.resolved_callee(call.callee) in self.linked.differentiates
+            for call in self.flow.calls.values()
+        )
+
     def _mentions_grad_off(self, function: Function) -> bool:
         usage = function.scope.usage
         words = ("no_grad", "inference_mode", "set_grad_enabled")
@@ -256,11 +331,11 @@ class Module:
             current = queue.pop(0)
             if current not in found:
                 found.append(current)
-                queue.extend(self._direct_bases(current))
+                queue.extend(self.direct_bases(current))
         self._bases[class_id] = found
         return found
 
-    def _direct_bases(self, class_id: str) -> list[str]:
+    def direct_bases(self, class_id: str) -> list[str]:
         cls = self._classes_by_id.get(class_id)
         if cls is None:
             facts = self.linked.classes.get(class_id)
@@ -460,20 +535,21 @@ class Module:
                 c.keywords,
                 c.bound,
                 c.starred,
-                c.node.lineno,
+                isinstance(self.parents.get(c.node), ast.Expr),
             )
             for c in own_calls
         ]
-        event_facts = tuple(EventFacts(self.flow.events[node], self.regions.place(node)) for node in events)
+        event_facts = tuple(
+            EventFacts(self.flow.events[node], self.regions.place(node), self._event_grad_off(node)) for node in events
+        )
         loop_facts = tuple(self._loop_facts(loop) for loop in loops)
         if function is None:
-            return FunctionFacts(f"{self.name}:{MODULE_BODY}", (), (), UNKNOWN, loop_facts, event_facts, tuple(facts), False, False, False, False, False, False)
+            return FunctionFacts(f"{self.name}:{MODULE_BODY}", (), UNKNOWN, loop_facts, event_facts, tuple(facts))
         in_module = function.owner is not None and self.is_module_class(function.owner)
         arguments = function.node.args
         return FunctionFacts(
             id=self.id_of(function),
             parameters=tuple(p.arg for p in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]),
-            defaults=(),
             returns=self.flow.result_of(function),
             loops=loop_facts,
             events=event_facts,
@@ -483,8 +559,17 @@ class Module:
             in_module=in_module,
             has_receiver=function.owner is not None and not function.is_static,
             moves=self._moves(function),
+            memory_getter=function.name == "__getitem__" and getter_indexes_memory(self, function),
             single_return_sync=self.sync_wrapper(function) is not None,
         )
+
+    def _event_grad_off(self, node: ast.AST) -> bool:
+        """Whether an event runs without gradients: where it stands, or inside the forward that it calls."""
+        if self.regions.grad_off(node):
+            return True
+        call = self.flow.calls.get(node) if isinstance(node, ast.Call) else None
+        forward = self.function_by_id(call.callee) if call is not None else None
+        return forward is not None and self.regions.decorated_off(forward)
 
     def _free_hook(self, function: Function) -> bool:
         """Whether Lightning runs this method with gradients off."""
@@ -506,6 +591,67 @@ class Module:
             syncs = syncs or node.func.attr in ("item", "cpu", "tolist")
             node = node.func.value
         return body[0].value if syncs and isinstance(node, ast.Name) and node.id in parameters else None
+
+    def inside_sync_wrapper(self, node: ast.AST) -> bool:
+        """Whether `node` is the one sync chain of a helper that is reported at its call sites instead."""
+        function = self.function_of(node)
+        return function is not None and self.id_of(function) in self.linked.called and self.sync_wrapper(function) is not None
+
+    def sync_wrapper_calls(self) -> list[ast.Call]:
+        """Calls, in source order, of helpers whose whole body reads their parameter, with a tensor that is not on the host."""
+        self.flow.ensure_all()
+        found = [
+            call.node
+            for call in self.flow.calls.values()
+            if self.resolved_callee(call.callee) in self.linked.sync_wrappers
+            and any(v.kind == "tensor" and not v.host for v in call.positional)
+        ]
+        return sorted(found, key=lambda c: (c.lineno, c.col_offset))
+
+    def calls_of(self, name: str) -> list[ast.Call]:
+        """Calls, in source order, of the external callable with this canonical name, whatever it is called here."""
+        self.flow.ensure_all()
+        found = [
+            node.func
+            for calls in self.index.calls.values()
+            for node in calls
+            if (value := self.flow.values.get(node.func)) is not None and value.kind == "symbol" and value.name == name
+        ]
+        calls = [call for func in found if isinstance(call := self.parents[func], ast.Call)]
+        return sorted(calls, key=lambda c: (c.lineno, c.col_offset))
+
+    def indexes_memory(self, class_id: str) -> bool:
+        """Whether a dataset class in view only indexes memory for an item."""
+        getter = self.find_method(class_id, "__getitem__")
+        if getter is None:
+            return False
+        function = self.function_by_id(getter)
+        return getter_indexes_memory(self, function) if function is not None else getter in self.linked.memory_getters
+
+    def moves_to_host(self, call: ast.Call) -> bool:
+        """Whether `x.to(…)` names the CPU."""
+        targets = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "device")]
+        values = [self.value(target) for target in targets]
+        return any(v.name == "cpu" and v.kind in ("string", "device") for v in values)
+
+    def moves_to_device(self, call: ast.Call) -> bool:
+        """Whether `x.cuda()` or `x.to(…)` moves x to another device: any target but the CPU and a dtype."""
+        if not isinstance(call.func, ast.Attribute):
+            return False
+        if call.func.attr in ("cuda", "xpu"):
+            return True
+        if call.func.attr != "to" or self.moves_to_host(call):
+            return False
+        targets = [*call.args[:1], *(k.value for k in call.keywords if k.arg in ("device", "other"))]
+        return any(self._may_be_device(target) for target in targets)
+
+    def _may_be_device(self, node: ast.expr) -> bool:
+        value = self.value(node)
+        if value.kind in ("device", "string", "tensor", "number"):
+            return True
+        if value.kind == "symbol":
+            return value.name in ("torch.cuda", "torch.device")
+        return value.kind == "unknown" and "type" not in last_name(node).lower()
 
     def _loop_facts(self, loop: AnyLoop) -> LoopFacts:
         outer = next(self.regions.loops_around(loop), None)
@@ -542,7 +688,7 @@ class Module:
                 attributes[name] = value
         return ClassFacts(
             id=self.id_of(cls),
-            bases=tuple(self._direct_bases(self.id_of(cls))),
+            bases=tuple(self.direct_bases(self.id_of(cls))),
             methods=tuple(sorted(cls.methods)),
             properties=tuple(sorted(n for n, m in cls.methods.items() if m.is_property)),
             attributes=dict(sorted(attributes.items())),

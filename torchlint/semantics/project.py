@@ -17,11 +17,13 @@ import msgspec
 
 from torchlint import torch_api
 from torchlint.semantics.layers import LayerSummary, LinkedLayers, link_layers
-from torchlint.semantics.values import STRING, UNKNOWN, Value, join, join_all
+from torchlint.semantics.values import UNKNOWN, Value, join_all, may_carry_graph
 
 Place = tuple[tuple[int, bool], ...]
 
 MODULE_BODY = "<module>"
+# Files that make their folder a project of its own: a repository of examples holds many.
+METADATA = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 
 
 class ProjectLayout:
@@ -36,7 +38,18 @@ class ProjectLayout:
         self.files = tuple(sorted(set(files)))
         self._names = {module_name(path): path for path in self.files}
         self._packages = {posixpath.dirname(path) for path in self.files if posixpath.basename(path) == "__init__.py"}
+        self._has_metadata: dict[str, bool] = {}
         self._folders = {folder for path in self.files for folder in _folders_above(path)}
+
+    def home(self, path: str) -> str:
+        """The nearest folder above a file that has metadata of its own: what shares it is one project."""
+        for folder in [*_folders_above(path), ""]:
+            known = self._has_metadata.get(folder)
+            if known is None:
+                known = self._has_metadata[folder] = any((self.root / folder / name).exists() for name in METADATA)
+            if known:
+                return folder
+        return ""
 
     def path(self, name: str) -> str | None:
         """The file of a module name."""
@@ -103,10 +116,11 @@ class LoopFacts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EventFacts(msgspec.Struct, frozen=True, array_like=True):
-    """A forward, layer, backward, step or differentiate event, and its place."""
+    """A forward, layer, backward, step or differentiate event, its place, and whether gradients are off there."""
 
     kind: str
     place: Place
+    grad_off: bool = False
 
 
 class CallFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -119,7 +133,7 @@ class CallFacts(msgspec.Struct, frozen=True, array_like=True):
     keywords: tuple[tuple[str, Value], ...]
     bound: bool
     starred: bool
-    line: int
+    discarded: bool
 
 
 class FunctionFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -127,18 +141,17 @@ class FunctionFacts(msgspec.Struct, frozen=True, array_like=True):
 
     id: str
     parameters: tuple[str, ...]
-    defaults: tuple[str, ...]
     returns: Value
     loops: tuple[LoopFacts, ...]
     events: tuple[EventFacts, ...]
     calls: tuple[CallFacts, ...]
-    grad_off: bool
-    mentions_grad_off: bool
-    in_module: bool
-    has_receiver: bool
-    moves: bool
-    single_return_sync: bool
-    star: str = ""
+    grad_off: bool = False
+    mentions_grad_off: bool = False
+    in_module: bool = False
+    has_receiver: bool = False
+    moves: bool = False
+    memory_getter: bool = False
+    single_return_sync: bool = False
 
 
 class ClassFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -179,9 +192,11 @@ class Linked(msgspec.Struct, frozen=True):
     trains: frozenset[str] = frozenset()
     forwards: frozenset[str] = frozenset()
     differentiates: frozenset[str] = frozenset()
-    guarded_inside: frozenset[str] = frozenset()
+    exposed: frozenset[str] = frozenset()
+    reaches_backward: frozenset[str] = frozenset()
     mentions_grad_off: frozenset[str] = frozenset()
     sync_wrappers: frozenset[str] = frozenset()
+    memory_getters: frozenset[str] = frozenset()
     escapes: frozenset[str] = frozenset()
     called: frozenset[str] = frozenset()
     moves: frozenset[str] = frozenset()
@@ -226,6 +241,7 @@ class Project:
                 self._subclasses[self._target(base)].append(cls.id)
             for method in cls.methods:
                 self._by_method[method].append(f"{cls.id}.{method}")
+        self._device_homes = {layout.home(path) for path, s in self.summaries.items() if s.device}
         self.returns: dict[str, Value] = {f.id: f.returns for f in self.functions.values()}
         self._callees = self._resolve_calls()
         self._settle_returns()
@@ -235,7 +251,8 @@ class Project:
         self.grad_off = self._spread_grad_off()
         self.differentiates = self._closure({f.id for f in self.functions.values() if _has(f, "backward", "step", "differentiate")})
         self.forwards = self._closure({f.id for f in self.functions.values() if _has(f, "forward", "layer")})
-        self.guarded_inside = self._find_guarded_inside()
+        self.exposed = self._find_exposed()
+        self.reaches_backward = self._find_reaching()
 
     # Names
 
@@ -538,9 +555,42 @@ class Project:
                     changed = True
         return found
 
-    def _find_guarded_inside(self) -> set[str]:
-        """Functions that turn gradients off themselves around everything they do: decorated ones."""
-        return {f.id for f in self.functions.values() if f.grad_off}
+    def _find_exposed(self) -> set[str]:
+        """Functions that do a forward with gradients on, directly or in a function that they call."""
+        found = {
+            f.id
+            for f in self.functions.values()
+            if not f.grad_off and any(e.kind in ("forward", "layer") and not e.grad_off for e in f.events)
+        }
+        changed = True
+        while changed:
+            changed = False
+            for caller, calls in self._callees.items():
+                if caller in found or self.functions[caller].grad_off:
+                    continue
+                if any(c in found and not c.endswith(".forward") and not call.grad_off for call, callees in calls for c in callees):
+                    found.add(caller)
+                    changed = True
+        return found
+
+    def _find_reaching(self) -> set[str]:
+        """Functions whose result, still carrying a graph, reaches code that differentiates: a caller, or a caller's caller."""
+        callers: dict[str, set[str]] = defaultdict(set)
+        for caller, calls in self._callees.items():
+            for call, callees in calls:
+                if not call.grad_off and not call.discarded:
+                    for callee in callees:
+                        callers[callee].add(caller)
+        sinks = {f.id for f in self.functions.values() if _has(f, "backward", "differentiate") or (f.in_module and f.id.endswith(".forward"))}
+        found: set[str] = set()
+        changed = True
+        while changed:
+            changed = False
+            for name, above in callers.items():
+                if name not in found and may_carry_graph(self.returns.get(name, UNKNOWN)) and above & (sinks | found):
+                    found.add(name)
+                    changed = True
+        return found
 
     # What a file gets
 
@@ -567,13 +617,15 @@ class Project:
             trains=frozenset(names & self.trains),
             forwards=frozenset(names & self.forwards),
             differentiates=frozenset(names & self.differentiates),
-            guarded_inside=frozenset(names & self.guarded_inside),
+            exposed=frozenset(names & self.exposed),
+            reaches_backward=frozenset(own & self.reaches_backward),
             mentions_grad_off=frozenset(n for n in names if self.functions[n].mentions_grad_off),
             sync_wrappers=frozenset(n for n in names if self.functions[n].single_return_sync),
+            memory_getters=frozenset(n for n in names if self.functions[n].memory_getter),
             escapes=frozenset(own & self.escapes),
             called=frozenset(own & self.called),
             moves=frozenset(n for n in names if self.functions[n].moves),
-            device=any(s.device for s in self.summaries.values()),
+            device=self.layout.home(path) in self._device_homes,
         )
 
     def _classes_near(self, summary: FileSummary, refs: Mapping[str, Value]) -> dict[str, ClassFacts]:
@@ -671,4 +723,4 @@ def _values_in(value: Value) -> Iterator[Value]:
         yield from _values_in(item)
 
 
-__all__ = ["STRING", "CallFacts", "ClassFacts", "EventFacts", "FileSummary", "FunctionFacts", "Linked", "LoopFacts", "Project", "ProjectLayout", "join", "link"]
+__all__ = ["CallFacts", "ClassFacts", "EventFacts", "FileSummary", "FunctionFacts", "Linked", "LoopFacts", "Project", "ProjectLayout", "link"]

@@ -58,6 +58,7 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 UNKNOWN = Value("unknown")
+PLAIN = Value("unknown", grad=False)  # unknown, but no tensor with a graph
 NONE = Value("none")
 NUMBER = Value("number")
 STRING = Value("string")
@@ -92,7 +93,7 @@ def join(a: Value, b: Value) -> Value:
     if kind != b.kind:
         if {kind, b.kind} == {"list", "tuple"}:
             return Value("list", items=_join_elements(_as_list(a).items, _as_list(b).items))
-        return UNKNOWN
+        return UNKNOWN if may_carry_graph(a) or may_carry_graph(b) else PLAIN
     if kind == "tensor":
         return Value(
             "tensor",
@@ -142,6 +143,15 @@ def _join_elements(a: tuple[Value, ...], b: tuple[Value, ...]) -> tuple[Value, .
     if not b:
         return a
     return (join(a[0], b[0]),) if len(a) == len(b) == 1 else (join_all([*a, *b]),)
+
+
+def may_carry_graph(value: Value) -> bool:
+    """Whether a value may be or hold a tensor with a graph: numbers, arrays and detached tensors do not."""
+    if value.kind in ("tensor", "unknown"):
+        return value.grad
+    if value.kind in ("list", "tuple", "dict", "iterator", "set"):
+        return any(may_carry_graph(item) for item in value.items)
+    return value.kind in ("call", "ref")
 
 
 def tensor_parts(value: Value) -> list[Value]:

@@ -1,0 +1,187 @@
+"""The options of the command line, as records."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchlint import __version__
+from torchlint.config import ConfigFinder, overrides_from
+
+_EPILOG = """\
+other verbs:
+  torchlint rules               list all rules
+  torchlint rule TL101          explain a rule, by code or name
+  torchlint config [PATH]       show the settings in force for a path, and where they come from
+
+exit status:
+  0 nothing to report, 1 findings, 2 wrong usage or configuration, unreadable files or an internal error
+
+examples:
+  torchlint .                   lint the current folder
+  torchlint --fix .             and repair what can be repaired safely
+  torchlint --diff train.py     show the repairs, write nothing
+"""
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """What `torchlint check` was asked to do, beside the settings in `configs`."""
+
+    paths: tuple[str, ...]
+    configs: ConfigFinder
+    given: frozenset[str]
+    action: str
+    fix_only: bool
+    add_ignore: bool
+    exit_zero: bool
+    exit_non_zero_on_fix: bool
+    output_file: Path | None
+    statistics: bool
+    show_files: bool
+    stdin: bool
+    stdin_filename: str | None
+    force_exclude: bool
+    use_cache: bool
+    jobs: int | None
+    quiet: bool
+    color: str
+
+
+def parse_check(arguments: list[str]) -> CheckOptions:
+    """The options of a check. Wrong usage ends the program with status 2, `--help` with 0."""
+    options = _check_parser().parse_args(arguments)
+    stdin = "-" in options.paths or (options.stdin_filename is not None and not options.paths)
+    fixes = options.fix or options.fix_only
+    action = "diff" if options.diff else ("fix-source" if stdin else "fix") if fixes else "check"
+    return CheckOptions(
+        paths=tuple(options.paths or ["."]),
+        configs=configs_from(options),
+        given=frozenset(settings_given(options)),
+        action=action,
+        fix_only=options.fix_only,
+        add_ignore=options.add_ignore,
+        exit_zero=options.exit_zero,
+        exit_non_zero_on_fix=options.exit_non_zero_on_fix,
+        output_file=options.output_file,
+        statistics=options.statistics,
+        show_files=options.show_files,
+        stdin=stdin,
+        stdin_filename=options.stdin_filename,
+        force_exclude=options.force_exclude,
+        use_cache=not options.no_cache,
+        jobs=options.jobs,
+        quiet=options.quiet,
+        color=options.color,
+    )
+
+
+def configs_from(options: argparse.Namespace) -> ConfigFinder:
+    """The configuration under the settings that the options give."""
+    overrides = overrides_from(settings_given(options), Path.cwd())
+    explicit = options.config.absolute() if options.config else None
+    return ConfigFinder(overrides, explicit, options.isolated)
+
+
+def settings_given(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings that the command line gives, by their keys in a configuration file."""
+    keys = (
+        *("select", "ignore", "extend-select", "exclude", "extend-exclude", "per-file-ignores", "target-torch"),
+        *("dataloader-workers", "fail-on", "unsafe-fixes", "respect-gitignore", "output-format", "cache-dir"),
+    )
+    given = {key: getattr(options, key.replace("-", "_"), None) for key in keys}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """The options that stand for keys of a configuration file, and those that say where it is."""
+    group = parser.add_argument_group("settings (the same keys as in a configuration file)")
+    many: dict[str, Any] = {"action": "extend", "type": _listed, "default": None}
+    group.add_argument("--select", metavar="CODES", help="rules to run: codes, prefixes (TL1), names or ALL, by commas", **many)
+    group.add_argument("--ignore", metavar="CODES", help="rules not to run", **many)
+    group.add_argument("--extend-select", metavar="CODES", help="rules to run beside the selected ones", **many)
+    group.add_argument("--per-file-ignores", metavar="PATTERN:CODE,…", type=_per_file, action=_Merge, help="rules not to run on matching files")
+    group.add_argument("--exclude", metavar="PATTERNS", help="files and folders to leave out, instead of the usual ones", **many)
+    group.add_argument("--extend-exclude", metavar="PATTERNS", help="files and folders to leave out beside those", **many)
+    group.add_argument("--respect-gitignore", action=argparse.BooleanOptionalAction, default=None, help="leave out what .gitignore files name")
+    group.add_argument("--target-torch", metavar="VERSION", help="the oldest torch that the code supports (default: the project's metadata says)")
+    group.add_argument("--dataloader-workers", metavar="N", type=int, help="the num_workers that TL301 suggests (default: 4)")
+    group.add_argument("--fail-on", choices=("warning", "info"), help="the least level that fails the run (default: warning)")
+    group.add_argument("--output-format", choices=("full", "concise", "json"), help="the form of the report (default: full)")
+    group.add_argument("--cache-dir", metavar="FOLDER", help="where to keep the cache (default: .torchlint_cache in the project)")
+    group.add_argument("--config", metavar="FILE", type=Path, help="a configuration file to use instead of those that are found")
+    group.add_argument("--isolated", action="store_true", help="use no configuration file")
+
+
+def _check_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="torchlint",
+        usage="torchlint [check] [OPTIONS] [PATHS]",
+        description="Finds and repairs the habits that make PyTorch code waste the GPU.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("paths", nargs="*", metavar="PATHS", help="files and folders (default: the current one); - reads standard input")
+    parser.add_argument("-V", "--version", action="version", version=f"torchlint {__version__}")
+    _add_fixing(parser)
+    add_settings(parser)
+    _add_running(parser)
+    return parser
+
+
+def _add_fixing(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("repairing")
+    group.add_argument("--fix", action="store_true", help="repair what can be repaired safely")
+    group.add_argument("--unsafe-fixes", action=argparse.BooleanOptionalAction, default=None, help="repair also what may change results; each finding says how")
+    group.add_argument("--diff", action="store_true", help="show the repairs as a diff and write nothing; exit 1 where there are some")
+    group.add_argument("--fix-only", action="store_true", help="repair, and do not report what is left")
+    group.add_argument("--exit-non-zero-on-fix", action="store_true", help="exit 1 when something was repaired")
+    group.add_argument("--add-ignore", action="store_true", help="write a `# torchlint: ignore[…]` comment on the line of every finding")
+
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("running and reporting")
+    group.add_argument("--exit-zero", action="store_true", help="exit 0 even when there are findings")
+    group.add_argument("-o", "--output-file", metavar="FILE", type=Path, help="write the report to a file")
+    group.add_argument("--statistics", action="store_true", help="count the findings of each rule instead of listing them")
+    group.add_argument("--show-files", action="store_true", help="list the files that would be linted, and stop")
+    group.add_argument("--stdin-filename", metavar="PATH", help="the name of the text on standard input")
+    group.add_argument("--force-exclude", action="store_true", help="leave out excluded files even where they are named explicitly")
+    group.add_argument("-n", "--no-cache", action="store_true", help="neither read nor write the cache")
+    group.add_argument("-j", "--jobs", metavar="N", type=_positive, help="the number of processes (default: by size and processors)")
+    group.add_argument("-q", "--quiet", action="store_true", help="print findings and errors only")
+    group.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="colors on the terminal (default: auto)")
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("has to be 1 or more")
+    return number
+
+
+def _per_file(text: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for part in _listed(text):
+        pattern, colon, code = part.rpartition(":")
+        if not colon or not pattern or not code:
+            raise argparse.ArgumentTypeError(f"{part!r} has to be PATTERN:CODE")
+        found.setdefault(pattern, []).append(code)
+    return found
+
+
+class _Merge(argparse.Action):
+    """Collects the tables of an option that may be given several times."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
+        merged: dict[str, list[str]] = getattr(namespace, self.dest) or {}
+        for pattern, codes in values.items():
+            merged.setdefault(pattern, []).extend(codes)
+        setattr(namespace, self.dest, merged)

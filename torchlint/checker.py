@@ -1,0 +1,175 @@
+"""The work of one process on the files of one project: summaries first, then, with what the link step says, reports."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from torchlint.config import Settings
+from torchlint.diagnostics import FileReport
+from torchlint.engine import SYNTAX_ERROR, Registry, check_module, internal_error, syntax_diagnostic, to_diagnostics
+from torchlint.source import SourceError, SourceFile
+
+if TYPE_CHECKING:
+    from torchlint.semantics import Module, ProjectLayout
+
+# Parsed modules wait in memory between the two phases up to this many bytes of source; the rest is parsed again.
+KEPT_BYTES = 2_000_000
+# A module's facts hold cycles, which only a collection frees; one every so many bytes of source costs 1 % of the time.
+COLLECT_BYTES = 2_000_000
+
+
+class Plan(msgspec.Struct, frozen=True, array_like=True):
+    """What is to be done with one file of a project.
+
+    `path` is absolute, `relative` is posix and starts at the project's root. `action` is "check", "fix" (repair and
+    write), "diff" (repair and show) or "fix-source" (repair and hand back); `unsafe` admits unsafe fixes. With
+    `build_edits`, findings carry the edits of their fixes. `fail_on` is the least level that fails the run.
+    """
+
+    path: str
+    relative: str
+    codes: frozenset[str]
+    settings: Settings
+    target_torch: tuple[int, int]
+    action: str = "check"
+    unsafe: bool = False
+    build_edits: bool = False
+    fail_on: str = "warning"
+
+
+class Summary(msgspec.Struct, frozen=True, array_like=True):
+    """What a file tells the others, encoded; None where it has nothing to tell. `error` is a message, or ""."""
+
+    encoded: bytes | None
+    error: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """The report on a file; `lasting` says that the same inputs will give the same report another day."""
+
+    report: FileReport
+    lasting: bool
+
+
+class Checker:
+    """Checks files of one project. `overlay` holds contents that stand in for those on the disk (standard input)."""
+
+    def __init__(
+        self,
+        layout: ProjectLayout,
+        registry: Registry,
+        targets: frozenset[str],
+        overlay: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self._layout = layout
+        self._registry = registry
+        self._targets = targets
+        self._overlay = overlay or {}
+        self._kept: dict[str, Module] = {}
+        self._kept_bytes = 0
+        self._uncollected = 0
+
+    def summarize(self, path: str, relative: str) -> Summary:
+        """Phase 1. A file that cannot be read or parsed has nothing to tell; `check` says so where it is linted."""
+        try:
+            source = self._read(path)
+            if not _is_relevant(source.raw):
+                return Summary(None)
+            module = self._module(source, relative)
+            encoded = msgspec.msgpack.encode(module.summary())
+        except (OSError, SourceError):
+            return Summary(None)
+        except Exception as error:
+            return Summary(None, internal_error("semantics", path, error))
+        if path in self._targets and self._kept_bytes + len(source.raw) <= KEPT_BYTES:
+            self._kept[path] = module
+            self._kept_bytes += len(source.raw)
+        self._collect(len(source.raw))
+        return Summary(encoded)
+
+    def check(self, plan: Plan, linked: bytes | None) -> Answer:
+        """Phase 2. `linked` encodes what the project says about the file, None where it has no part in the project."""
+        try:
+            module = self._kept.pop(plan.path, None)
+            if module is not None:
+                self._kept_bytes -= len(module.source.raw)
+                self._attach(module, plan, linked)
+                return self._finish(module, plan)
+            source = self._read(plan.path)
+            return self._check_source(source, plan, linked)
+        except SourceError as error:
+            return self._broken(plan, error, None)
+        except OSError as error:
+            reason = f"{plan.path}: cannot be read: {error.strerror or error}"
+            return Answer(FileReport(plan.path, unreadable=reason), False)
+        except Exception as error:
+            return Answer(FileReport(plan.path, errors=(internal_error("semantics", plan.path, error),)), False)
+
+    def _check_source(self, source: SourceFile, plan: Plan, linked: bytes | None) -> Answer:
+        try:
+            if not _is_relevant(source.raw) and b"torchlint" not in source.raw:
+                source.parse()
+                return self._finish_silent(source, plan)
+            module = self._module(source, plan.relative)
+        except SourceError as error:
+            return self._broken(plan, error, source)
+        self._attach(module, plan, linked)
+        return self._finish(module, plan)
+
+    def _read(self, path: str) -> SourceFile:
+        data = self._overlay.get(path)
+        return SourceFile.read(Path(path)) if data is None else SourceFile.from_bytes(Path(path), data)
+
+    def _module(self, source: SourceFile, relative: str) -> Module:
+        from torchlint.semantics import Module
+
+        return Module(source, source.parse(), self._layout, relative)
+
+    def _attach(self, module: Module, plan: Plan, linked: bytes | None) -> None:
+        from torchlint.semantics import Linked
+
+        module.attach(Linked() if linked is None else msgspec.msgpack.decode(linked, type=Linked))
+        module.settings = plan.settings
+        module.target_torch = plan.target_torch
+
+    def _finish_silent(self, source: SourceFile, plan: Plan) -> Answer:
+        """The report on a file that cannot hold a finding but for cells that do not parse."""
+        return Answer(FileReport(plan.path, tuple(self._cell_errors(source, plan))), True)
+
+    def _finish(self, module: Module, plan: Plan) -> Answer:
+        checked = check_module(module, plan.codes, self._registry)
+        findings = to_diagnostics(module.source, checked.findings, plan.build_edits)
+        findings += self._cell_errors(module.source, plan)
+        findings.sort(key=lambda finding: finding.order)
+        self._collect(len(module.source.raw))
+        report = FileReport(plan.path, tuple(findings), checked.errors)
+        return Answer(report, not checked.errors and not checked.expires)
+
+    def _cell_errors(self, source: SourceFile, plan: Plan) -> list:
+        if SYNTAX_ERROR not in plan.codes:
+            return []
+        return [syntax_diagnostic(self._registry[SYNTAX_ERROR], error, source) for error in source.cell_errors]
+
+    def _broken(self, plan: Plan, error: SourceError, source: SourceFile | None) -> Answer:
+        if SYNTAX_ERROR not in plan.codes:
+            return Answer(FileReport(plan.path), True)
+        finding = syntax_diagnostic(self._registry[SYNTAX_ERROR], error, source)
+        return Answer(FileReport(plan.path, (finding,)), True)
+
+    def _collect(self, size: int) -> None:
+        self._uncollected += size
+        if self._uncollected > COLLECT_BYTES:
+            self._uncollected = 0
+            gc.collect()
+
+
+def _is_relevant(data: bytes) -> bool:
+    from torchlint import semantics
+
+    relevant = getattr(semantics, "relevant", None)
+    return relevant is None or relevant(data)

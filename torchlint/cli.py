@@ -1,0 +1,69 @@
+"""The command line: which verb is meant, and how the program ends.
+
+Exit status 0: nothing to report. 1: findings at the fail level. 2: usage, configuration, unreadable files or an error in
+torchlint itself. 130: interrupted. Imports wait until they are needed, so that `--version` costs nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+
+VERBS = ("check", "rules", "rule", "config")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments in (["--version"], ["-V"]):
+        from torchlint import __version__
+
+        print(f"torchlint {__version__}")
+        return 0
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        _discard_output()
+        return 141
+
+
+def _run(arguments: list[str]) -> int:
+    from torchlint.config import ConfigError
+
+    for stream in (sys.stdout, sys.stderr):
+        # A source line must not end the run because the terminal's encoding has no such character.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        status = _dispatch(arguments)
+        sys.stdout.flush()
+        return status
+    except ConfigError as error:
+        from torchlint.reports.output import visible
+
+        print(f"error: {visible(str(error))}", file=sys.stderr)
+        return 2
+
+
+def _dispatch(arguments: list[str]) -> int:
+    verb = arguments[0] if arguments and arguments[0] in VERBS else "check"
+    rest = arguments[1:] if arguments[:1] == [verb] else arguments
+    if verb in ("rules", "rule"):
+        from torchlint import explain
+
+        return explain.main(verb, rest)
+    if verb == "config":
+        from torchlint import show_config
+
+        return show_config.main(rest)
+    from torchlint import check_command
+
+    return check_command.main(rest)
+
+
+def _discard_output() -> None:
+    """Give Python's last flush somewhere to go: the reader of our output has left."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

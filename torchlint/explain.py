@@ -1,0 +1,81 @@
+"""`torchlint rules` lists the rules; `torchlint rule TL101` shows one rule's documentation page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from torchlint.config import ConfigError, did_you_mean
+from torchlint.selection import default_registry
+
+if TYPE_CHECKING:
+    from torchlint.engine import Registry
+    from torchlint.rule import Rule
+
+
+def main(verb: str, arguments: list[str]) -> int:
+    """Run one of the two verbs and return the exit status."""
+    if verb == "rules":
+        argparse.ArgumentParser(prog="torchlint rules", description="List all rules.", allow_abbrev=False).parse_args(arguments)
+        return _list(default_registry())
+    parser = argparse.ArgumentParser(prog="torchlint rule", description="Explain a rule.", allow_abbrev=False)
+    parser.add_argument("rule", metavar="RULE", help="its code (TL101) or its name (sync-in-loop)")
+    return _show(_find(parser.parse_args(arguments).rule, default_registry()))
+
+
+def _list(registry: Registry) -> int:
+    header = ("code", "name", "level", "fix", "default", "what it finds")
+    rows = [_row(rule) for rule in registry.values()]
+    if _is_styled():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*header, box=None, header_style="bold", pad_edge=False)
+        for row in rows:
+            table.add_row(*row)
+        Console(markup=False).print(table)
+        return 0
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header) - 1)]
+    for row in (header, *rows):
+        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)]
+        print("  ".join([*cells, row[-1]]))
+    return 0
+
+
+def _row(rule: type[Rule]) -> tuple[str, str, str, str, str, str]:
+    fix = rule.fixable.value if rule.fixable else "-"
+    return rule.code, rule.name, rule.level.value, fix, "on" if rule.default else "opt-in", _first_sentence(rule)
+
+
+def _first_sentence(rule: type[Rule]) -> str:
+    """The first paragraph of the page, on one line."""
+    return " ".join(rule.page().split("\n\n")[0].split())
+
+
+def _find(wanted: str, registry: Registry) -> type[Rule]:
+    for rule in registry.values():
+        if wanted.upper() == rule.code or wanted.lower() == rule.name:
+            return rule
+    known = [*registry, *(rule.name for rule in registry.values())]
+    spelled = wanted.upper() if wanted.upper().startswith("TL") else wanted.lower()
+    raise ConfigError(f"there is no rule {wanted!r}{did_you_mean(spelled, known)}; `torchlint rules` lists them all")
+
+
+def _show(rule: type[Rule]) -> int:
+    fix = f"{rule.fixable.value} fix" if rule.fixable else "no fix"
+    default = "on by default" if rule.default else "opt-in"
+    text = f"# {rule.code} {rule.name}\n\n*{rule.level.value} · {fix} · {default} · {rule.family()}*\n\n{rule.page()}\n"
+    if _is_styled():
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        Console().print(Markdown(text))
+    else:
+        print(text, end="")
+    return 0
+
+
+def _is_styled() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

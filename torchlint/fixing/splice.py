@@ -1,0 +1,105 @@
+"""The border between the original text, syntax trees and libcst: what every edit here is made with.
+
+libcst is not byte-exact and raises odd errors on odd input, so that nothing of it is trusted: a tree has to give its
+text back before it is changed, and only the characters that changed are taken from what it renders. It is imported when
+the first edit is built, never before.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from torchlint.comments import find_spans
+from torchlint.source import Edit, SourceFile, common_affixes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import libcst as cst
+
+
+class Unfixable(Exception):  # noqa: N818  (it is an answer, not a fault)
+    """The text does not allow this edit; the message says why."""
+
+
+@contextmanager
+def libcst_border() -> Iterator[None]:
+    """Turns whatever libcst raises on odd input (RecursionError, TypeError, a panic of its parser) into Unfixable."""
+    try:
+        yield
+    except Unfixable:
+        raise
+    except Exception as error:
+        raise Unfixable(f"libcst cannot edit this: {type(error).__name__}") from error
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":
+            raise Unfixable("libcst's parser failed") from error
+        raise
+
+
+def call_tree(source: SourceFile, call: ast.Call) -> cst.Call:
+    """The libcst tree of a call, which renders as the call's text with newlines that are `\\n`."""
+    import libcst as cst
+
+    require_same_text(source, call)
+    text = unix_newlines(source.segment(call))
+    # The parentheses allow a chain that runs over several lines inside brackets further out.
+    tree = cst.parse_expression(f"({text})")
+    tree = tree.with_changes(lpar=tree.lpar[1:], rpar=tree.rpar[:-1])
+    if not isinstance(tree, cst.Call) or render(tree) != text:
+        raise Unfixable("libcst does not give the text back as it is")
+    return tree
+
+
+def render(node: cst.CSTNode) -> str:
+    import libcst as cst
+
+    return cst.Module([]).code_for_node(node)
+
+
+def parsed_expression(text: str) -> ast.expr:
+    """The expression that `text` is. Raises Unfixable where it is none."""
+    try:
+        return ast.parse(f"({text}\n)", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Unfixable("the text is no expression") from error
+
+
+def require_same_text(source: SourceFile, node: ast.expr) -> None:
+    """Raises Unfixable where the text at a node is not the node (Python before 3.12 misplaces those in f-strings)."""
+    with libcst_border():
+        if ast.dump(parsed_expression(source.segment(node))) != ast.dump(node):
+            raise Unfixable("the place of the expression in the text is not known")
+
+
+def dump_all(statements: Sequence[ast.stmt]) -> list[str]:
+    return [ast.dump(statement) for statement in statements]
+
+
+def unix_newlines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def comments_in(text: str) -> Counter[str]:
+    return Counter(text[start:end] for start, end in find_spans(text).comments)
+
+
+def replacement(source: SourceFile, start: int, end: int, new: str) -> list[Edit]:
+    """The one smallest edit that makes the text from `start` to `end` read `new`, whose newlines are `\\n`.
+
+    Raises Unfixable where a comment would be lost. Newlines that stay keep their form, new ones take the file's.
+    """
+    old = unix_newlines(source.text[start:end])
+    if comments_in(old) - comments_in(new):
+        raise Unfixable("a comment would be lost")
+    if old == new:
+        return []
+    before, behind = common_affixes(old, new)
+    # Where each character of `old` stands in the text, and where the text ends.
+    places = [start + match.start() for match in re.finditer(r"\r\n|[\s\S]", source.text[start:end])] + [end]
+    content = new[before : len(new) - behind]
+    return [Edit(places[before], places[len(old) - behind], content.replace("\n", source.newline))]

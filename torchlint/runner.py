@@ -1,0 +1,225 @@
+"""Many files: summarize each, link the project, check those that are to be linted.
+
+The result does not depend on how many processes do the work, nor on the order in which they finish.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from torchlint.cache import Cache, Entry, contents_digest, digest, plan_digest
+from torchlint.checker import Answer, Checker, Plan, Summary
+from torchlint.crew import Alone, Crew, Task
+from torchlint.diagnostics import FileReport
+from torchlint.discovery import Project
+from torchlint.engine import Registry
+
+# Work for half a second: less is not worth a further process.
+BYTES_PER_PROCESS = 200_000
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class _File:
+    """What a run knows of one of the project's files."""
+
+    path: str
+    relative: str
+    size: int
+    content: bytes = b""
+    entry: Entry | None = None
+    error: str = ""
+
+    @property
+    def arguments(self) -> tuple[str, str]:
+        return self.path, self.relative
+
+
+@dataclass
+class Run:
+    """One project's run. `overlay` holds contents by absolute path that stand in for those on the disk."""
+
+    project: Project
+    plans: Sequence[Plan]
+    registry: Registry
+    jobs: int | None = None
+    cache: Cache = field(default_factory=lambda: Cache(None, ""))
+    overlay: Mapping[str, bytes] = field(default_factory=dict)
+    progress: Progress = lambda done, total: None
+
+    def reports(self) -> list[FileReport]:
+        """A report for each plan, in the plans' order."""
+        with _without_collections():
+            return self._reports()
+
+    def _reports(self) -> list[FileReport]:
+        files = self._files()
+        state = contents_digest((file.relative, file.content) for file in files.values()) if self.cache.is_on else b""
+        unchanged = bool(state) and state == self.cache.project
+        if unchanged and (known := self._known_reports(files)) is not None:
+            return known
+        stale = [file for file in files.values() if file.entry is None]
+        self._total, self._done = len(stale) + len(self.plans), 0
+        crew = self._crew(files, stale)
+        try:
+            self._summarize(crew, stale)
+            linked = self._link(files)
+            answers = self._check(crew, files, linked)
+        finally:
+            crew.close()
+        self._remember(files, linked, answers, state)
+        return [_with_error(answers[plan.path].report, files[plan.path].error) for plan in self.plans] + list(
+            _errors_elsewhere(files, self.plans)
+        )
+
+    def _files(self) -> dict[str, _File]:
+        files = {}
+        for path in self.project.files:
+            file = _File(path, self.project.relative(path), 0)
+            try:
+                if self.cache.is_on:
+                    data = self.overlay.get(path)
+                    data = Path(path).read_bytes() if data is None else data
+                    file.size, file.content = len(data), digest(data)
+                    file.entry = self.cache.entry(file.relative, file.content)
+                else:
+                    file.size = os.stat(path).st_size if path not in self.overlay else len(self.overlay[path])
+            except OSError:
+                pass
+            files[path] = file
+        return files
+
+    def _known_reports(self, files: Mapping[str, _File]) -> list[FileReport] | None:
+        """All reports from the cache; None where one is missing."""
+        reports = []
+        for plan in self.plans:
+            entry = files[plan.path].entry
+            if entry is None or entry.report is None or entry.plan != plan_digest(plan):
+                return None
+            reports.append(entry.report)
+        return reports
+
+    def _crew(self, files: Mapping[str, _File], stale: Sequence[_File]) -> Alone | Crew:
+        from torchlint.semantics import ProjectLayout
+
+        importable = tuple(file.relative for file in files.values() if file.relative.endswith(".py"))
+        layout = ProjectLayout(Path(self.project.root), importable)
+        checker = Checker(layout, self.registry, frozenset(plan.path for plan in self.plans), self.overlay)
+        work = {file.path: file.size for file in stale}
+        work |= {plan.path: files[plan.path].size for plan in self.plans}
+        jobs = self.jobs or min(_cpu_count(), sum(work.values()) // BYTES_PER_PROCESS)
+        jobs = min(jobs, len(work))
+        return Crew(checker, jobs, work) if jobs > 1 else Alone(checker)
+
+    def _summarize(self, crew: Alone | Crew, stale: Sequence[_File]) -> None:
+        by_path = {file.path: file for file in stale}
+        for result in crew.run("summarize", [Task(file.path, file.arguments) for file in stale]):
+            summary: Summary = result.value or Summary(None, result.error)
+            file = by_path[result.path]
+            file.error = summary.error
+            file.entry = Entry(file.content, summary.encoded)
+            self._step()
+
+    def _link(self, files: Mapping[str, _File]) -> dict[str, bytes]:
+        """What the project says about each file that has a summary, encoded, by path."""
+        from torchlint.semantics import FileSummary, ProjectLayout, link
+
+        decoder = msgspec.msgpack.Decoder(FileSummary)
+        summaries = {
+            file.relative: decoder.decode(file.entry.summary)
+            for file in files.values()
+            if file.entry is not None and file.entry.summary is not None
+        }
+        importable = tuple(file.relative for file in files.values() if file.relative.endswith(".py"))
+        linked = link(ProjectLayout(Path(self.project.root), importable), summaries)
+        encoder = msgspec.msgpack.Encoder(order="sorted")
+        return {file.path: encoder.encode(linked[file.relative]) for file in files.values() if file.relative in linked}
+
+    def _check(self, crew: Alone | Crew, files: Mapping[str, _File], linked: Mapping[str, bytes]) -> dict[str, Answer]:
+        answers: dict[str, Answer] = {}
+        tasks = []
+        for plan in self.plans:
+            file = files[plan.path]
+            entry = file.entry
+            if entry and entry.report and (entry.linked, entry.plan) == (_facts(linked, plan), plan_digest(plan)):
+                answers[plan.path] = Answer(entry.report, True)
+            elif file.error.startswith(_DIED):
+                answers[plan.path] = Answer(FileReport(plan.path), False)
+            else:
+                tasks.append(Task(plan.path, (plan, linked.get(plan.path))))
+        for result in crew.run("check", tasks):
+            answers[result.path] = result.value or Answer(FileReport(result.path, errors=(result.error,)), False)
+            self._step()
+        return answers
+
+    def _remember(
+        self, files: Mapping[str, _File], linked: Mapping[str, bytes], answers: Mapping[str, Answer], state: bytes
+    ) -> None:
+        if not self.cache.is_on:
+            return
+        for plan in self.plans:
+            answer, entry = answers[plan.path], files[plan.path].entry
+            if entry is None:
+                continue
+            if answer.lasting and plan.action == "check":
+                entry.linked, entry.plan, entry.report = _facts(linked, plan), plan_digest(plan), answer.report
+            elif plan.action == "check":
+                entry.report = None
+        entries = {
+            file.relative: file.entry
+            for file in files.values()
+            if file.entry is not None and file.content and not file.error
+        }
+        self.cache.save(state, entries)
+
+    def _step(self) -> None:
+        self._done += 1
+        self.progress(self._done, self._total)
+
+
+_DIED = "internal error: a worker process died"
+
+
+def _facts(linked: Mapping[str, bytes], plan: Plan) -> bytes:
+    return digest(linked[plan.path]) if plan.path in linked else b""
+
+
+def _with_error(report: FileReport, error: str) -> FileReport:
+    if not error or error in report.errors:
+        return report
+    return msgspec.structs.replace(report, errors=(error, *report.errors))
+
+
+def _errors_elsewhere(files: Mapping[str, _File], plans: Sequence[Plan]) -> Iterator[FileReport]:
+    """Reports on files that were not to be linted but went wrong: their facts are missing from the others' findings."""
+    planned = {plan.path for plan in plans}
+    for file in files.values():
+        if file.error and file.path not in planned:
+            yield FileReport(file.path, errors=(file.error,))
+
+
+def _cpu_count() -> int:
+    """The processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Garbage collections off: `Checker` asks for one now and then, and in between they would only cost time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

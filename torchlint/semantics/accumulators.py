@@ -1,0 +1,85 @@
+"""Running sums: `total += loss.item()` in a loop, and who reads the total."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchlint.semantics.names import LOOPS
+
+if TYPE_CHECKING:
+    from torchlint.semantics.module import Module
+    from torchlint.semantics.names import LoopNode, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulation:
+    """`name += … read …` in `statement`; after `loop` nothing but the total is left to convert."""
+
+    name: str
+    statement: ast.AugAssign
+    loop: LoopNode
+    integer: bool
+
+
+def accumulation_of(module: Module, read: ast.Call) -> Accumulation | None:
+    """The running sum that a read of a tensor feeds, where the total starts as a number and is used only after the loop.
+
+    None where the dtype of what is read is not known, since a sum of counts must stay whole.
+    """
+    if not (isinstance(read.func, ast.Attribute) and read.func.attr == "item" and not read.args and not read.keywords):
+        return None
+    statement = module.statement_of(read)
+    if not (isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add) and isinstance(statement.target, ast.Name)):
+        return None
+    if not _linear_in(statement.value, read):
+        return None
+    name = statement.target.id
+    dtype = module.value(read.func.value).dtype
+    if dtype not in ("float", "int"):
+        return None
+    loop = _carrying_loop(module, statement, name)
+    if loop is None or _used_inside(module, loop, statement, name):
+        return None
+    return Accumulation(name, statement, loop, dtype == "int")
+
+
+def _linear_in(value: ast.expr, read: ast.Call) -> bool:
+    """Whether `value` is the read, or the read times or over something that is a number."""
+    if value is read:
+        return True
+    return isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Mult, ast.Div)) and value.left is read
+
+
+def _carrying_loop(module: Module, statement: ast.AugAssign, name: str) -> LoopNode | None:
+    """The outermost loop around the sum that does not hold its start, where the start is one number in the same function."""
+    scope = module.scope_of(statement)
+    starts = [node for node in _stores(module, scope, name) if node is not statement]
+    if len(starts) != 1 or name in scope.foreign:
+        return None
+    start = starts[0]
+    if not isinstance(start, ast.Assign) or not isinstance(start.value, ast.Constant) or not isinstance(start.value.value, (int, float)):
+        return None
+    if len(start.targets) != 1 or start.lineno >= statement.lineno:
+        return None
+    around_start = set(module.regions.loops_around(start))
+    carrying = [loop for loop in module.regions.loops_around(statement) if loop not in around_start]
+    if not carrying or not all(isinstance(loop, LOOPS) for loop in carrying):
+        return None
+    return carrying[-1]  # type: ignore[return-value]
+
+
+def _stores(module: Module, scope: Scope, name: str) -> list[ast.stmt]:
+    """Every statement of a scope that binds `name`."""
+    return [
+        module.statement_of(node)
+        for node in ast.walk(scope.node)
+        if isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
+    ]
+
+
+def _used_inside(module: Module, loop: LoopNode, statement: ast.AugAssign, name: str) -> bool:
+    return any(
+        isinstance(node, ast.Name) and node.id == name and node is not statement.target for node in ast.walk(loop)
+    )

@@ -1,0 +1,154 @@
+"""Tensors made on the host and moved right away: the creation behind a move."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchlint import torch_api
+from torchlint.semantics.names import path_of
+
+if TYPE_CHECKING:
+    from torchlint.semantics.module import Module
+
+# Views and expands: the values stay as the factory made them.
+_VIEWS = frozenset(
+    "view reshape expand expand_as unsqueeze squeeze permute transpose t view_as repeat flatten contiguous unflatten "
+    "swapaxes movedim requires_grad_ tile narrow".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A factory call whose result `move` takes to a device.
+
+    changed: a view, expand or fill stands between. binding: the path that the result was bound to first;
+    move_statement: the statement `x = x.to(device)` where the move is all that a statement does.
+    """
+
+    name: str
+    call: ast.Call
+    move: ast.Call
+    changed: bool
+    binding: str | None = None
+    move_statement: ast.Assign | None = None
+
+
+def creation_moved_by(module: Module, move: ast.Call) -> Creation | None:
+    """The creation that a move copies, where the two belong together; None for any other move."""
+    assert isinstance(move.func, ast.Attribute)
+    receiver = move.func.value
+    direct = _creation_in(module, receiver)
+    if direct is not None:
+        return Creation(direct[0], direct[1], move, direct[2])
+    path = path_of(receiver)
+    return _bound_creation(module, move, path) if path is not None else None
+
+
+def _creation_in(module: Module, node: ast.expr) -> tuple[str, ast.Call, bool] | None:
+    """(factory, call, changed) where an expression is a factory call, perhaps behind views, fills and Variable."""
+    changed = False
+    while True:
+        if isinstance(node, ast.Subscript):
+            node, changed = node.value, True
+            continue
+        if not isinstance(node, ast.Call):
+            return None
+        name = module.qualified(node.func)
+        if name == "torch.autograd.Variable" and node.args:
+            node = node.args[0]
+            continue
+        if name is not None:
+            return (name, node, changed) if _makes_on_host(module, name, node) else None
+        if isinstance(node.func, ast.Attribute) and (node.func.attr in _VIEWS or _fills(node.func.attr)):
+            node, changed = node.func.value, True
+            continue
+        return None
+
+
+def _makes_on_host(module: Module, name: str, call: ast.Call) -> bool:
+    if name not in torch_api.FACTORIES and name not in torch_api.LEGACY_CONSTRUCTORS:
+        return False
+    value = module.value(call)
+    if value.kind != "tensor" or not value.host:
+        return False
+    if name in ("torch.tensor", "torch.as_tensor", "torch.normal", "torch.full") and any(
+        module.is_tensor(argument) for argument in call.args if not isinstance(argument, ast.Starred)
+    ):
+        return name == "torch.full"
+    if any(k.arg == "pin_memory" and not (isinstance(k.value, ast.Constant) and k.value.value is False) for k in call.keywords):
+        return False
+    return not module.inside_device_context(call)
+
+
+def _fills(method: str) -> bool:
+    """Whether a method writes values in place: torch's in-place methods end in one underscore."""
+    return method.endswith("_") and not method.endswith("__")
+
+
+def _bound_creation(module: Module, move: ast.Call, path: str) -> Creation | None:
+    """`x = torch.zeros(n)` with `x.to(device)` as the first use of x, both in one block and under no condition."""
+    statement = module.statement_of(move)
+    block = module.block_of(statement)
+    if block is None or module.under_condition(move, statement):
+        return None
+    position = block.index(statement)
+    changed = False
+    for earlier in reversed(block[:position]):
+        target = _target(earlier)
+        if target == path:
+            assert isinstance(earlier, (ast.Assign, ast.AnnAssign)) and earlier.value is not None
+            found = _creation_in(module, earlier.value)
+            if found is None:
+                inner = earlier.value
+                if _view_of(inner, path):
+                    changed = True
+                    continue
+                return None
+            name, call, changed_there = found
+            if not _first_use(module, move, statement, path):
+                return None
+            alone = isinstance(statement, ast.Assign) and statement.value is move and _target(statement) == path
+            return Creation(name, call, move, changed or changed_there, path, statement if alone else None)  # type: ignore[arg-type]
+        if _is_fill(earlier, path):
+            changed = True
+        elif _mentions(earlier, path):
+            return None
+    return None
+
+
+def _target(statement: ast.stmt) -> str | None:
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        return path_of(statement.targets[0])
+    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        return path_of(statement.target)
+    return None
+
+
+def _view_of(node: ast.expr, path: str) -> bool:
+    """Whether an expression is a view of the value at `path`: `x.view(1, -1)`."""
+    seen = False
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and (node.func.attr in _VIEWS or _fills(node.func.attr)):
+        node, seen = node.func.value, True
+    return seen and path_of(node) == path
+
+
+def _is_fill(statement: ast.stmt, path: str) -> bool:
+    return isinstance(statement, ast.Expr) and _view_of(statement.value, path)
+
+
+def _mentions(statement: ast.AST, path: str) -> bool:
+    return any(isinstance(node, (ast.Name, ast.Attribute)) and path_of(node) == path for node in ast.walk(statement))
+
+
+def _first_use(module: Module, move: ast.Call, statement: ast.stmt, path: str) -> bool:
+    """Whether the move is the first thing in its statement that reads the value."""
+    assert isinstance(move.func, ast.Attribute)
+    receiver = move.func.value
+    reads = [
+        node
+        for node in ast.walk(statement)
+        if isinstance(node, (ast.Name, ast.Attribute)) and path_of(node) == path and isinstance(node.ctx, ast.Load)
+    ]
+    return bool(reads) and min(reads, key=lambda n: (n.lineno, n.col_offset)) is receiver
