@@ -99,19 +99,50 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     """The options that stand for keys of a configuration file, and those that say where it is."""
     group = parser.add_argument_group("settings (the same keys as in a configuration file)")
     many: dict[str, Any] = {"action": "extend", "type": _listed, "default": None}
-    group.add_argument("--select", metavar="CODES", help="rules to run: codes, prefixes (TL1), names or ALL, by commas", **many)
+    group.add_argument(
+        "--select", metavar="CODES", help="rules to run: codes, prefixes (TL1), names or ALL, by commas", **many
+    )
     group.add_argument("--ignore", metavar="CODES", help="rules not to run", **many)
     group.add_argument("--extend-select", metavar="CODES", help="rules to run beside the selected ones", **many)
-    group.add_argument("--per-file-ignores", metavar="PATTERN:CODE,…", type=_per_file, action=_Merge, help="rules not to run on matching files")
-    group.add_argument("--exclude", metavar="PATTERNS", help="files and folders to leave out, instead of the usual ones", **many)
-    group.add_argument("--extend-exclude", metavar="PATTERNS", help="files and folders to leave out beside those", **many)
-    group.add_argument("--respect-gitignore", action=argparse.BooleanOptionalAction, default=None, help="leave out what .gitignore files name")
-    group.add_argument("--target-torch", metavar="VERSION", help="the oldest torch that the code supports (default: the project's metadata says)")
-    group.add_argument("--dataloader-workers", metavar="N", type=int, help="the num_workers that TL301 suggests (default: 4)")
-    group.add_argument("--fail-on", choices=("warning", "info"), help="the least level that fails the run (default: warning)")
-    group.add_argument("--output-format", choices=("full", "concise", "json"), help="the form of the report (default: full)")
-    group.add_argument("--cache-dir", metavar="FOLDER", help="where to keep the cache (default: .torchlint_cache in the project)")
-    group.add_argument("--config", metavar="FILE", type=Path, help="a configuration file to use instead of those that are found")
+    group.add_argument(
+        "--per-file-ignores",
+        metavar="PATTERN:CODE,…",
+        type=_per_file,
+        action=_Merge,
+        help="rules not to run on matching files",
+    )
+    group.add_argument(
+        "--exclude", metavar="PATTERNS", help="files and folders to leave out, instead of the usual ones", **many
+    )
+    group.add_argument(
+        "--extend-exclude", metavar="PATTERNS", help="files and folders to leave out beside those", **many
+    )
+    group.add_argument(
+        "--respect-gitignore",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="leave out what .gitignore files name",
+    )
+    group.add_argument(
+        "--target-torch",
+        metavar="VERSION",
+        help="the oldest torch that the code supports (default: the project's metadata says)",
+    )
+    group.add_argument(
+        "--dataloader-workers", metavar="N", type=int, help="the num_workers that TL301 suggests (default: 4)"
+    )
+    group.add_argument(
+        "--fail-on", choices=("warning", "info"), help="the least level that fails the run (default: warning)"
+    )
+    group.add_argument(
+        "--output-format", choices=("full", "concise", "json"), help="the form of the report (default: full)"
+    )
+    group.add_argument(
+        "--cache-dir", metavar="FOLDER", help="where to keep the cache (default: .torchlint_cache in the project)"
+    )
+    group.add_argument(
+        "--config", metavar="FILE", type=Path, help="a configuration file to use instead of those that are found"
+    )
     group.add_argument("--isolated", action="store_true", help="use no configuration file")
 
 
@@ -124,7 +155,9 @@ def _check_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("paths", nargs="*", metavar="PATHS", help="files and folders (default: the current one); - reads standard input")
+    parser.add_argument(
+        "paths", nargs="*", metavar="PATHS", help="files and folders (default: the current one); - reads standard input"
+    )
     parser.add_argument("-V", "--version", action="version", version=f"torchlint {__version__}")
     _add_fixing(parser)
     add_settings(parser)
@@ -135,25 +168,44 @@ def _check_parser() -> argparse.ArgumentParser:
 def _add_fixing(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("repairing")
     group.add_argument("--fix", action="store_true", help="repair what can be repaired safely")
-    group.add_argument("--unsafe-fixes", action=argparse.BooleanOptionalAction, default=None, help="repair also what may change results; each finding says how")
-    group.add_argument("--diff", action="store_true", help="show the repairs as a diff and write nothing; exit 1 where there are some")
+    group.add_argument(
+        "--unsafe-fixes",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="repair also what may change results; each finding says how",
+    )
+    group.add_argument(
+        "--diff", action="store_true", help="show the repairs as a diff and write nothing; exit 1 where there are some"
+    )
     group.add_argument("--fix-only", action="store_true", help="repair, and do not report what is left")
     group.add_argument("--exit-non-zero-on-fix", action="store_true", help="exit 1 when something was repaired")
-    group.add_argument("--add-ignore", action="store_true", help="write a `# torchlint: ignore[…]` comment on the line of every finding")
+    group.add_argument(
+        "--add-ignore",
+        action="store_true",
+        help="write a `# torchlint: ignore[…]` comment on the line of every finding",
+    )
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("running and reporting")
     group.add_argument("--exit-zero", action="store_true", help="exit 0 even when there are findings")
     group.add_argument("-o", "--output-file", metavar="FILE", type=Path, help="write the report to a file")
-    group.add_argument("--statistics", action="store_true", help="count the findings of each rule instead of listing them")
+    group.add_argument(
+        "--statistics", action="store_true", help="count the findings of each rule instead of listing them"
+    )
     group.add_argument("--show-files", action="store_true", help="list the files that would be linted, and stop")
     group.add_argument("--stdin-filename", metavar="PATH", help="the name of the text on standard input")
-    group.add_argument("--force-exclude", action="store_true", help="leave out excluded files even where they are named explicitly")
+    group.add_argument(
+        "--force-exclude", action="store_true", help="leave out excluded files even where they are named explicitly"
+    )
     group.add_argument("-n", "--no-cache", action="store_true", help="neither read nor write the cache")
-    group.add_argument("-j", "--jobs", metavar="N", type=_positive, help="the number of processes (default: by size and processors)")
+    group.add_argument(
+        "-j", "--jobs", metavar="N", type=_positive, help="the number of processes (default: by size and processors)"
+    )
     group.add_argument("-q", "--quiet", action="store_true", help="print findings and errors only")
-    group.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="colors on the terminal (default: auto)")
+    group.add_argument(
+        "--color", choices=("auto", "always", "never"), default="auto", help="colors on the terminal (default: auto)"
+    )
 
 
 def _listed(text: str) -> list[str]:
@@ -180,7 +232,9 @@ def _per_file(text: str) -> dict[str, list[str]]:
 class _Merge(argparse.Action):
     """Collects the tables of an option that may be given several times."""
 
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
         merged: dict[str, list[str]] = getattr(namespace, self.dest) or {}
         for pattern, codes in values.items():
             merged.setdefault(pattern, []).extend(codes)

@@ -10,21 +10,24 @@ import contextlib
 import hashlib
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-import torchlint
-from torchlint.checker import Plan
-from torchlint.diagnostics import FileReport
+from torchlint.diagnostics import FileReport  # noqa: TC001  (msgspec reads the annotations)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torchlint.checker import Plan
 
 FOLDER = ".torchlint_cache"
 VARIABLE = "TORCHLINT_CACHE_DIR"
 
 
 class Entry(msgspec.Struct, array_like=True):
-    """One file. `summary` belongs to `content`; `report` to `content`, `linked` (facts) and `plan` (rules, settings)."""
+    """A file. `summary` belongs to `content`, `report` to `content`, `linked` (facts) and `plan` (rules, settings)."""
 
     content: bytes
     summary: bytes | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -20,6 +19,8 @@ from torchlint.runner import Run
 from torchlint.selection import default_registry, selected_codes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torchlint.checker import Plan
     from torchlint.diagnostics import FileReport
     from torchlint.engine import Registry

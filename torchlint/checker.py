@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchlint.config import Settings
-from torchlint.diagnostics import FileReport
+from torchlint.config import Settings  # noqa: TC001  (msgspec reads the annotations)
+from torchlint.diagnostics import Diagnostic, FileReport
 from torchlint.engine import SYNTAX_ERROR, Registry, check_module, internal_error, syntax_diagnostic, to_diagnostics
 from torchlint.source import SourceError, SourceFile
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torchlint.semantics import Module, ProjectLayout
 
 # Parsed modules wait in memory between the two phases up to this many bytes of source; the rest is parsed again.
@@ -28,7 +29,8 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
 
     `path` is absolute, `relative` is posix and starts at the project's root. `action` is "check", "fix" (repair and
     write), "diff" (repair and show) or "fix-source" (repair and hand back); `unsafe` admits unsafe fixes. With
-    `build_edits`, findings carry the edits of their fixes. `fail_on` is the least level that fails the run.
+    `build_edits`, findings carry the edits of their fixes. `fail_on` is the least level that fails the run;
+    `may_write` is False where the settings in force are not those that somebody configured.
     """
 
     path: str
@@ -40,6 +42,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
     unsafe: bool = False
     build_edits: bool = False
     fail_on: str = "warning"
+    may_write: bool = True
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True):
@@ -150,7 +153,7 @@ class Checker:
         report = FileReport(plan.path, tuple(findings), checked.errors)
         return Answer(report, not checked.errors and not checked.expires)
 
-    def _cell_errors(self, source: SourceFile, plan: Plan) -> list:
+    def _cell_errors(self, source: SourceFile, plan: Plan) -> list[Diagnostic]:
         if SYNTAX_ERROR not in plan.codes:
             return []
         return [syntax_diagnostic(self._registry[SYNTAX_ERROR], error, source) for error in source.cell_errors]

@@ -1,7 +1,7 @@
 """The command line: which verb is meant, and how the program ends.
 
-Exit status 0: nothing to report. 1: findings at the fail level. 2: usage, configuration, unreadable files or an error in
-torchlint itself. 130: interrupted. Imports wait until they are needed, so that `--version` costs nothing.
+Exit status 0: nothing to report. 1: findings at the fail level. 2: wrong usage or configuration, unreadable files, an
+error in torchlint. 130: interrupted. Imports wait until they are needed, so that `--version` costs nothing.
 """
 
 from __future__ import annotations

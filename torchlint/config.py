@@ -6,14 +6,15 @@ linted file counts, alone. What the command line says comes on top.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 OutputFormat = Literal["full", "concise", "json"]
 FailOn = Literal["warning", "info"]
@@ -122,7 +123,7 @@ def overrides_from(values: Mapping[str, object], folder: Path) -> ConfigFile:
 
 
 class ConfigFinder:
-    """Finds the configuration of a folder, and reads each file once. With `isolated`, there is none but the command line.
+    """Finds the configuration of a folder, and reads each file once. With `isolated`, the command line is all there is.
 
     A broken file that is found costs one message in `problems`; a broken `explicit` one raises ConfigError.
     """
@@ -194,19 +195,15 @@ def read_config(path: Path, required: bool = True) -> ConfigFile | None:
 
 
 def _load_toml(path: Path) -> tuple[str, dict[str, Any]]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
+    from torchlint.toml import parse_toml
+
     try:
         text = _read(path).decode("utf-8-sig")
-        return text, tomllib.loads(text)
+        return text, parse_toml(text)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8: {error.reason} at byte {error.start}") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: is not valid TOML: {error}") from error
-    except RecursionError as error:
-        raise ConfigError(f"{path}: is nested too deeply") from error
 
 
 def _convert(section: dict[str, Any], where: str, text: str) -> Config:
@@ -231,7 +228,11 @@ def _place(where: str, text: str, key: str) -> str:
     import re
 
     section = text.find("[tool.torchlint")
-    found = re.compile(rf"^\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", re.MULTILINE).search(text, max(section, 0)) if key else None
+    found = (
+        re.compile(rf"^\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", re.MULTILINE).search(text, max(section, 0))
+        if key
+        else None
+    )
     header = re.search(rf"^\s*\[tool\.torchlint\.{re.escape(key)}\b", text, re.MULTILINE) if key and not found else None
     match = found or header
     return f"{where}:{text.count(chr(10), 0, match.end()) + 1}" if match else where

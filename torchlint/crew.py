@@ -12,11 +12,11 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
@@ -69,7 +69,7 @@ class Crew:
         import multiprocessing
 
         # A forked worker starts at once with everything imported. Elsewhere than on Linux forking is not safe.
-        self._context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+        self._context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
         self._checker = checker
         self._lanes: list[_Lane] = []
         for _ in range(jobs):
@@ -130,7 +130,9 @@ class Crew:
         fresh.owed = owed
         self._lanes[number] = fresh
         self._send(fresh, verb)
-        return Result(lost.path, None, f"internal error: a worker process died on {lost.path} ({_ending(lane.process)})")
+        return Result(
+            lost.path, None, f"internal error: a worker process died on {lost.path} ({_ending(lane.process)})"
+        )
 
 
 def _ending(process: BaseProcess) -> str:

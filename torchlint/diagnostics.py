@@ -71,10 +71,13 @@ class Diagnostic(msgspec.Struct, frozen=True, array_like=True):
 class FileReport(msgspec.Struct, frozen=True, array_like=True):
     """All that one run has to say about one file.
 
-    path: the absolute path. findings: what is left to report, in order. errors: messages about torchlint itself (a rule
-    that raised, a fix that failed its verification). unreadable: why the file could not be read, or "". fixed: how often
-    each code was repaired. diff: the unified diff of those repairs where one was asked for. fixed_source: the repaired
-    file where nothing was to be written (standard input).
+    path: the absolute path.
+    findings: what is left to report, in order.
+    errors: messages about torchlint itself (a rule that raised, a fix that failed its verification).
+    unreadable: why the file could not be read, or "".
+    fixed: how often each code was repaired.
+    diff: the unified diff of those repairs where one was asked for.
+    fixed_source: the repaired file where nothing was to be written (standard input).
     """
 
     path: str

@@ -7,12 +7,16 @@ metadata, else the folder that was named. All its Python files give facts, which
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torchlint.config import ConfigFinder, Resolved
 from torchlint.globs import Globs, git_patterns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from torchlint.config import ConfigFinder, Resolved
 
 EXCLUDED_BY_DEFAULT = frozenset(
     {".bzr", ".direnv", ".eggs", ".git", ".hg", ".ipynb_checkpoints", ".mypy_cache", ".nox", ".pyenv", ".pytest_cache"}
@@ -25,7 +29,7 @@ _METADATA = ("pyproject.toml", "setup.py", "setup.cfg")
 
 @dataclass(frozen=True)
 class Project:
-    """One project of a run. Paths are absolute strings: `targets` are linted, `files` (targets among them) give facts."""
+    """One project of a run. Paths are absolute: `targets` are linted, `files` (targets among them) give facts."""
 
     root: str
     targets: tuple[str, ...]
@@ -196,7 +200,7 @@ def _git_globs(folder: str, name: str) -> tuple[Globs, ...]:
 
 
 def project_root(path: str) -> tuple[str, bool]:
-    """The project of an absolute path, and whether a marker says so: its repository, else its nearest packaging folder."""
+    """The root of the project of an absolute path, and whether a marker (`.git`, packaging metadata) says so."""
     start = path if os.path.isdir(path) else os.path.dirname(path)
     packaged = None
     folder = start

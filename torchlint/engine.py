@@ -11,6 +11,7 @@ import datetime
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torchlint.diagnostics import Diagnostic, EditRecord, Excerpt, FixRecord, Location
@@ -43,7 +44,9 @@ class Checked:
     expires: bool = False
 
 
-def check_module(module: Module, codes: Iterable[str], registry: Registry, today: datetime.date | None = None) -> Checked:
+def check_module(
+    module: Module, codes: Iterable[str], registry: Registry, today: datetime.date | None = None
+) -> Checked:
     """Run the rules with these codes on a module whose project facts are attached."""
     enabled = frozenset(codes)
     found: list[Finding] = []
@@ -122,14 +125,17 @@ def _is_silenced(finding: Finding, source: SourceFile, suppressions: Suppression
 def _unused_suppressions(
     source: SourceFile, suppressions: Suppressions, enabled: frozenset[str], registry: Registry
 ) -> Iterator[Finding]:
-    from torchlint.source import Edit
-
     known = {code: rule.name for code, rule in registry.items()}
     defaults = {code for code, rule in registry.items() if rule.default}
     for unused in suppressions.unused(source, enabled, known, judge_bare=enabled >= defaults):
-        edits = [Edit(*unused.edit)]
-        fix = Fix("delete what silences nothing", Safety.SAFE, lambda edits=edits: edits)
+        fix = Fix("delete what silences nothing", Safety.SAFE, partial(_one_edit, *unused.edit))
         yield Finding(registry[UNUSED_SUPPRESSION], _node_at(source, unused.start, unused.end), unused.message, fix)
+
+
+def _one_edit(start: int, end: int, content: str) -> list[Edit]:
+    from torchlint.source import Edit
+
+    return [Edit(start, end, content)]
 
 
 def _node_at(source: SourceFile, start: int, end: int) -> ast.expr:
@@ -159,7 +165,9 @@ def _diagnostic(source: SourceFile, finding: Finding, build_edits: bool) -> Diag
     cell = source.cell_position(finding.node.lineno)[0] if source.notebook else 0
     fix = _fix_record(source, finding.fix, build_edits) if finding.fix else None
     excerpt = _excerpt(source, finding.node.lineno)
-    return Diagnostic(rule.code, rule.name, finding.message, rule.level.value, location, end_location, cell, excerpt, fix)
+    return Diagnostic(
+        rule.code, rule.name, finding.message, rule.level.value, location, end_location, cell, excerpt, fix
+    )
 
 
 def _location(source: SourceFile, offset: int) -> Location:

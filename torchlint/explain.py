@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def main(verb: str, arguments: list[str]) -> int:
     """Run one of the two verbs and return the exit status."""
     if verb == "rules":
-        argparse.ArgumentParser(prog="torchlint rules", description="List all rules.", allow_abbrev=False).parse_args(arguments)
+        argparse.ArgumentParser(prog="torchlint rules", description="List all rules.", allow_abbrev=False).parse_args(
+            arguments
+        )
         return _list(default_registry())
     parser = argparse.ArgumentParser(prog="torchlint rule", description="Explain a rule.", allow_abbrev=False)
     parser.add_argument("rule", metavar="RULE", help="its code (TL101) or its name (sync-in-loop)")

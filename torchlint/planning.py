@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchlint.checker import Plan
 from torchlint.config import ConfigError, ConfigFinder, Resolved
-from torchlint.discovery import Project
-from torchlint.engine import Registry
 from torchlint.selection import codes_for_file, selected_codes
 from torchlint.torch_target import TargetFinder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torchlint.discovery import Project
+    from torchlint.engine import Registry
 
 
 class Planner:
@@ -37,11 +41,11 @@ class Planner:
                 codes=self._default_codes if codes is None else codes,
                 settings=resolved.settings,
                 target_torch=resolved.target_torch or targets.find(Path(os.path.dirname(path)))[0],
-                # Nothing is written on the authority of defaults that stand in for what somebody configured.
                 action="check" if resolved.broken or codes is None else self._action,
                 unsafe=resolved.value("unsafe-fixes"),
                 build_edits=self._build_edits,
                 fail_on=resolved.value("fail-on"),
+                may_write=not resolved.broken and codes is not None,
             )
 
     @property

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,8 +19,10 @@ from torchlint.cache import Cache, Entry, contents_digest, digest, plan_digest
 from torchlint.checker import Answer, Checker, Plan, Summary
 from torchlint.crew import Alone, Crew, Task
 from torchlint.diagnostics import FileReport
-from torchlint.discovery import Project
-from torchlint.engine import Registry
+
+if TYPE_CHECKING:
+    from torchlint.discovery import Project
+    from torchlint.engine import Registry
 
 # Work for half a second: less is not worth a further process.
 BYTES_PER_PROCESS = 200_000

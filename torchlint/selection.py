@@ -14,8 +14,6 @@ from torchlint.config import ConfigError, Resolved, did_you_mean
 from torchlint.globs import Globs
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torchlint.config import ConfigFile
     from torchlint.rule import Rule
 
@@ -80,11 +78,15 @@ def _meaning(selector: str, registry: Registry, where: str) -> tuple[int, frozen
     if named:
         return len(ALWAYS), named
     prefix = selector.upper()
-    codes = frozenset(code for code in registry if code.startswith(prefix)) if prefix.startswith("TL") else frozenset[str]()
+    codes = (
+        frozenset(code for code in registry if code.startswith(prefix)) if prefix.startswith("TL") else frozenset[str]()
+    )
     if not codes:
         known = [*registry, *(rule.name for rule in registry.values()), "ALL"]
         nearest = selector.upper() if selector.upper().startswith("TL") else selector.lower()
-        raise ConfigError(f"{where}: unknown rule {selector!r}{did_you_mean(nearest, known)}; `torchlint rules` lists them all")
+        raise ConfigError(
+            f"{where}: unknown rule {selector!r}{did_you_mean(nearest, known)}; `torchlint rules` lists them all"
+        )
     return len(prefix), codes
 
 

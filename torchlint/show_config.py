@@ -19,7 +19,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="torchlint config", description="Show the settings in force for a path.", allow_abbrev=False
     )
-    parser.add_argument("path", nargs="?", default=".", metavar="PATH", help="a file or folder (default: the current one)")
+    parser.add_argument(
+        "path", nargs="?", default=".", metavar="PATH", help="a file or folder (default: the current one)"
+    )
     parser.add_argument("--unsafe-fixes", action=argparse.BooleanOptionalAction, default=None, help=argparse.SUPPRESS)
     add_settings(parser)
     options = parser.parse_args(arguments)

@@ -10,19 +10,19 @@ import ast
 import datetime
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchlint.comments import find_spans
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
     from torchlint.source import SourceFile
 
 _OTHER_COMMENT = r"\s\#\s|\#\s*(?:noqa|type:|torchlint:|pylint:|fmt:)"
 _DIRECTIVE = re.compile(
-    rf"\#\s*torchlint\s*:\s*(?P<kind>ignore-file|ignore)(?![\w-])\s*(?:\[(?P<codes>[^\]]*)\])?(?P<rest>(?:(?!{_OTHER_COMMENT}).)*)",
-    re.IGNORECASE,
+    rf"\#\s*torchlint\s*:\s*(?P<kind>ignore-file|ignore)(?![\w-])\s*(?:\[(?P<codes>[^\]]*)\])?(?P<rest>(?:(?!{_OTHER_COMMENT}).)*)"
 )
 _NOQA = re.compile(r"\#\s*noqa(?!\w)(?P<colon>\s*:\s*(?P<codes>[A-Z]+[0-9]*(?:[,\s]+[A-Z]+[0-9]+)*)?)?", re.IGNORECASE)
 _UNTIL = re.compile(r"\(?\s*until\s*=\s*(?P<date>[\w-]+)\s*\)?", re.IGNORECASE)
@@ -113,7 +113,9 @@ class Suppressions:
         answers = [directive.silences(line, code, name) for directive in self.directives]
         return any(answers)
 
-    def unused(self, source: SourceFile, enabled: Collection[str], known: Mapping[str, str], judge_bare: bool) -> Iterator[UnusedDirective]:
+    def unused(
+        self, source: SourceFile, enabled: Collection[str], known: Mapping[str, str], judge_bare: bool
+    ) -> Iterator[UnusedDirective]:
         """The directives that silence nothing, judged by the `enabled` codes alone.
 
         `known` maps every code to its name; `judge_bare` says whether enough rules ran to judge a bare `ignore`.
@@ -142,7 +144,9 @@ def _directives(source: SourceFile, span: tuple[int, int]) -> Iterator[Directive
         listed = _UNTIL.sub("", found["codes"]) if found["codes"] is not None else None
         names = None if listed is None else tuple(re.findall(r"[\w-]+", listed)) or None
         stop = start + len(found.group().rstrip()) + found.start()
-        yield Directive(found["kind"].lower(), start + found.start(), stop, line, names, expiry["date"] if expiry else "")
+        yield Directive(
+            found["kind"].lower(), start + found.start(), stop, line, names, expiry["date"] if expiry else ""
+        )
     for found in _NOQA.finditer(comment):
         listed = found["codes"]
         if found["colon"] and not listed:
@@ -206,16 +210,16 @@ def lines_around(ranges: list[Lines], line: int) -> Iterator[Lines]:
 
 def _first_line(statement: ast.stmt) -> int:
     decorators = getattr(statement, "decorator_list", ())
-    return min([statement.lineno, *(decorator.lineno for decorator in decorators)])
+    return min(statement.lineno, *(decorator.lineno for decorator in decorators)) if decorators else statement.lineno
 
 
 def _last_line(source: SourceFile, statement: ast.stmt) -> int:
     """The last line of a simple statement, or of a compound statement's header."""
     if isinstance(statement, ast.Match):
-        return statement.subject.end_lineno or statement.lineno
-    body = getattr(statement, "body", None)
+        return max(statement.subject.end_lineno or 0, statement.lineno)
+    body: list[ast.stmt] = getattr(statement, "body", [])
     if not body:
-        return statement.end_lineno or statement.lineno
+        return max(statement.end_lineno or 0, statement.lineno)
     first = _first_line(body[0])
     if first == body[0].lineno and _has_code(source.line(first).encode()[: body[0].col_offset].decode(errors="ignore")):
         return first
@@ -230,7 +234,9 @@ def _has_code(line: str) -> bool:
     return bool(stripped) and not stripped.startswith("#")
 
 
-def _unused_names(source: SourceFile, directive: Directive, enabled: Collection[str], known: Mapping[str, str]) -> Iterator[UnusedDirective]:
+def _unused_names(
+    source: SourceFile, directive: Directive, enabled: Collection[str], known: Mapping[str, str]
+) -> Iterator[UnusedDirective]:
     names = directive.names or ()
     unknown = [name for name in names if not any(matches(name, code, known[code]) for code in known)]
     # The rules of a prefix have all run, or the prefix is not judged.
@@ -244,11 +250,12 @@ def _unused_names(source: SourceFile, directive: Directive, enabled: Collection[
     if unknown:
         parts.append(f"there is no rule {', '.join(unknown)}")
     kept = [name for name in names if name not in unused]
-    edit = _rewrite_names(source, directive, kept) if kept else _delete_comment(source, directive)
+    edit = rewrite_names(source, directive, kept) if kept else _delete_comment(source, directive)
     yield UnusedDirective(directive.start, directive.end, "; ".join(parts), edit)
 
 
-def _rewrite_names(source: SourceFile, directive: Directive, kept: list[str]) -> tuple[int, int, str]:
+def rewrite_names(source: SourceFile, directive: Directive, kept: Sequence[str]) -> tuple[int, int, str]:
+    """The edit that makes a directive name these codes; it has to have a bracket."""
     comment = source.text[directive.start : directive.end]
     opening, closing = comment.index("[") + 1, comment.index("]")
     expiry = _UNTIL.search(comment, opening, closing)

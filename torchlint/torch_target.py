@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DEFAULT_TARGET = (2, 0)
 
@@ -78,11 +79,9 @@ def _metadata_files(folder: Path) -> Iterator[tuple[Path, Callable[[str], Bounds
 
 
 def _in_pyproject(text: str) -> Bounds:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    document = tomllib.loads(text)
+    from torchlint.toml import parse_toml
+
+    document = parse_toml(text)
     yield from _bounds(_strings(_at(document, "project", "dependencies")))
     for key in (("project", "optional-dependencies"), ("dependency-groups",)):
         table = _at(document, *key)
@@ -108,7 +107,9 @@ def _poetry_target(constraint: str) -> Target | None:
     lowest = []
     for alternative in constraint.split("||"):
         pieces = [_POETRY_BOUND.match(piece) for piece in alternative.split(",")]
-        bounds = [_major_minor(piece["version"]) for piece in pieces if piece and piece["operator"] not in ("<", "<=", "!=")]
+        bounds = [
+            _major_minor(piece["version"]) for piece in pieces if piece and piece["operator"] not in ("<", "<=", "!=")
+        ]
         if bounds:
             lowest.append(max(bounds))
     return min(lowest, default=None)

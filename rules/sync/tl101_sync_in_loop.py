@@ -101,6 +101,8 @@ def _read_tensor(module: Module, call: ast.Call) -> ast.expr | None:
     else:
         return None
     value = module.value(tensor)
+    if isinstance(call.func, ast.Name) and not value.sure:
+        return None
     return tensor if value.kind == "tensor" and not value.host else None
 
 

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from torchlint.source import Edit, SourceFile
 
 
-
-
-
 def set_argument(source: SourceFile, call: ast.Call, name: str, value: str) -> list[Edit]:
     """Give `call` the keyword argument `name=value`: in place of its present value, else behind the last argument."""
     keywords = [ast.keyword(k.arg, parsed_expression(value) if k.arg == name else k.value) for k in call.keywords]
@@ -297,7 +294,7 @@ def _binding_strength(node: ast.expr) -> int:
 
 
 def _is_enclosed(text: str, start: int, end: int, new: ast.expr) -> bool:
-    """Whether brackets or commas stand around a place, so that all but the loosest expressions fit there as they are."""
+    """Whether brackets or commas stand around a place, so that all but the loosest expressions fit there."""
     before, behind = text[:start].rstrip(" \t"), text[end : end + 80].lstrip(" \t")
     return before.endswith(("(", "[", ",")) and behind.startswith((")", "]", ",")) and _binding_strength(new) >= 2
 
@@ -312,5 +309,3 @@ def _rewrite_call(
         if ast.dump(parsed_expression(new)) != ast.dump(meant):
             raise Unfixable("the result would not be what was meant")
     return replacement(source, start, end, new)
-
-

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     import libcst as cst
 
 
+BLOCKS = ("body", "orelse", "finalbody")
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
 class Unfixable(Exception):  # noqa: N818  (it is an answer, not a fault)
     """The text does not allow this edit; the message says why."""
 
@@ -74,6 +78,52 @@ def require_same_text(source: SourceFile, node: ast.expr) -> None:
     with libcst_border():
         if ast.dump(parsed_expression(source.segment(node))) != ast.dump(node):
             raise Unfixable("the place of the expression in the text is not known")
+
+
+def path_to(tree: ast.Module, node: ast.expr | ast.stmt) -> list[ast.AST]:
+    """The nodes from a fresh tree of the same text down to the one that stands where `node` stands."""
+    place = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+    path: list[ast.AST] = [tree]
+    while True:
+        for child in ast.iter_child_nodes(path[-1]):
+            if not hasattr(child, "lineno"):
+                # Match cases and comprehensions have no place of their own.
+                inner = [found for found in ast.iter_child_nodes(child) if _holds(found, place)]
+                if inner:
+                    path += [child, inner[0]]
+                    break
+            elif _holds(child, place):
+                path.append(child)
+                break
+        else:
+            raise Unfixable("the place of the code in the file is not known")
+        if type(path[-1]) is type(node) and _place(path[-1]) == place:
+            return path
+
+
+def _place(node: ast.AST) -> tuple[int, int, int, int]:
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
+
+
+def _holds(node: ast.AST, place: tuple[int, int, int | None, int | None]) -> bool:
+    if not hasattr(node, "lineno"):
+        return False
+    line, column, end_line, end_column = _place(node)
+    return (line, column) <= place[:2] and (place[2] or 0, place[3] or 0) <= (end_line, end_column)
+
+
+def reads_free(function: ast.AST, name: str) -> bool:
+    """Whether a function mentions a name that it does not bind itself."""
+    mentions = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == name]
+    bound = any(not is_load(node) for node in mentions) or any(
+        isinstance(node, ast.arg) and node.arg == name for node in ast.walk(function)
+    )
+    return bool(mentions) and not bound
+
+
+def is_load(node: ast.Name) -> bool:
+    """Whether a name is read, not bound or deleted."""
+    return isinstance(node.ctx, ast.Load)
 
 
 def dump_all(statements: Sequence[ast.stmt]) -> list[str]:

@@ -6,7 +6,19 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from torchlint.fixing.splice import Unfixable, dump_all, libcst_border, render, replacement, unix_newlines
+from torchlint.fixing.expressions import moved_device, set_argument
+from torchlint.fixing.splice import (
+    BLOCKS,
+    Unfixable,
+    comments_in,
+    dump_all,
+    libcst_border,
+    parsed_expression,
+    path_to,
+    render,
+    replacement,
+    unix_newlines,
+)
 from torchlint.source import Edit
 
 if TYPE_CHECKING:
@@ -73,10 +85,27 @@ def move_into_statement(
     if move_statement.value is not move:
         raise Unfixable("the statement does more than to move")
     device = moved_device(source, move, factory)
-    between = source.text[source.span(factory)[1] : source.span(move_statement)[0]]
     _require_unchanged(source, factory, move_statement, parsed_expression(device))
-    del between
     return [*set_argument(source, factory, "device", device), *drop_statement(source, move_statement)]
+
+
+def _require_unchanged(source: SourceFile, first: ast.expr, last: ast.stmt, value: ast.expr) -> None:
+    """Raises Unfixable where the statements between two of one block may change what `value` reads."""
+    *_, parent, found = path_to(source.parse(), last)
+    blocks = [block for block in (getattr(parent, name, None) for name in BLOCKS) if isinstance(block, list)]
+    block = next(block for block in blocks if found in block)
+    before = [
+        s for s in block[: block.index(found)] if (s.end_lineno, s.end_col_offset) > (first.lineno, first.col_offset)
+    ]
+    if not before or before[0].lineno > first.lineno:
+        raise Unfixable("creation and move are not in one block")
+    read = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+    fixed = all(isinstance(node, ast.Name | ast.Constant | ast.expr_context) for node in ast.walk(value))
+    for node in (node for statement in before[1:] for node in ast.walk(statement)):
+        if isinstance(node, ast.Name) and node.id in read and not isinstance(node.ctx, ast.Load):
+            raise Unfixable("the device is known only after the creation")
+        if not fixed and (isinstance(node, ast.Call) or isinstance(getattr(node, "ctx", None), ast.Store)):
+            raise Unfixable("the device may be known only after the creation")
 
 
 def wrap_in_with(source: SourceFile, statements: Sequence[ast.stmt], context: str) -> list[Edit]:
@@ -181,5 +210,3 @@ def _indentation_unit(source: SourceFile, indentation: str) -> str:
         return "\t"
     found = re.search(r":[ \t]*(?:#.*)?(?:\r\n|\r|\n)(?P<unit>\t|[ ]+)(?=\S)", source.text)
     return found["unit"] if found and len(found["unit"]) <= 8 else "    "
-
-

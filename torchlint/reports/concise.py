@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from torchlint.diagnostics import Diagnostic, FileReport
 from torchlint.reports.output import Output, Span, display_path, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torchlint.diagnostics import Diagnostic, FileReport
 
 
 def write(reports: Iterable[FileReport], output: Output) -> None:
@@ -16,7 +20,7 @@ def write(reports: Iterable[FileReport], output: Output) -> None:
 
 
 def heading(path: str, finding: Diagnostic) -> list[Span]:
-    """The place, code and message of a finding; `[*]` marks one that can be fixed. A notebook's cell stands before the row."""
+    """The place (in a notebook with its cell), code and message of a finding; `[*]` marks one that can be fixed."""
     cell = f"cell {finding.cell}:" if finding.cell else ""
     place = f"{cell}{finding.location.row}:{finding.location.column}"
     mark: list[Span] = [("[*] ", "cyan")] if finding.fix else []

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from torchlint.diagnostics import FileReport
 from torchlint.reports.output import Output, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torchlint.diagnostics import FileReport
 
 
 def unified(path: str, before: str, after: str) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from torchlint.diagnostics import Diagnostic, FileReport
 from torchlint.reports.concise import heading
 from torchlint.reports.output import Output, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torchlint.diagnostics import Diagnostic, FileReport
 
 _WIDEST = 160
 

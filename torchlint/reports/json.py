@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from torchlint.diagnostics import Diagnostic, FileReport, FixRecord, Location
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torchlint.diagnostics import Diagnostic, FileReport, FixRecord, Location
 
 
 def render(reports: Iterable[FileReport]) -> str:

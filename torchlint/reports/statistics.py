@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchlint.diagnostics import FileReport
-from torchlint.reports.output import Output
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torchlint.diagnostics import FileReport
+    from torchlint.reports.output import Output
 
 
-class Row(NamedTuple):
+class Row(msgspec.Struct, frozen=True):
     """A rule's findings: how many, and how many of them can be fixed."""
 
     count: int
@@ -36,9 +38,11 @@ def write(reports: Iterable[FileReport], output: Output) -> None:
     width = len(str(table[0].count)) if table else 0
     for row in table:
         mark = "[*]" if row.fixable == row.count else "[-]" if row.fixable else "[ ]"
-        output.line((f"{row.count:>{width}}  ", "bold"), (f"{row.code}  ", "bold red"), (f"{mark} ", "cyan"), (row.name, ""))
+        output.line(
+            (f"{row.count:>{width}}  ", "bold"), (f"{row.code}  ", "bold red"), (f"{mark} ", "cyan"), (row.name, "")
+        )
 
 
 def render_json(reports: Iterable[FileReport]) -> str:
     """The same table as a JSON list of objects."""
-    return msgspec.json.format(msgspec.json.encode([row._asdict() for row in rows(reports)]), indent=2).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(rows(reports)), indent=2).decode() + "\n"

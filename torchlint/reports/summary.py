@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from torchlint.diagnostics import FileReport
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torchlint.diagnostics import FileReport
 
 
 def found_line(reports: Sequence[FileReport], files: int) -> str:
-    """"Found 12 issues (5 fixable with `--fix`, 3 more with `--unsafe-fixes`) in 40 files."."""
+    """ "Found 12 issues (5 fixable with `--fix`, 3 more with `--unsafe-fixes`) in 40 files."."""
     findings = [finding for report in reports for finding in report.findings]
     fixed = sum(sum(report.fixed.values()) for report in reports)
     where = f"in {counted(files, 'file')}"
@@ -39,5 +42,5 @@ def diff_line(reports: Sequence[FileReport]) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """"1 file", "2 files"."""
+    """ "1 file", "2 files"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -12,6 +12,7 @@ from torchlint.semantics.values import (
     DEVICE,
     EMPTY_LIST,
     HOST_TENSOR,
+    LONGEST_REFERENCE,
     MODULE,
     NDARRAY,
     NONE,
@@ -60,6 +61,19 @@ def symbol(name: str) -> Value:
     return found
 
 
+def deferred(reference: str, suffix: str = "") -> Value:
+    """What the link step will know: "pkg.mod:Net().encode" is the method of an instance made in another file.
+
+    The suffix goes to every alternative of the reference.
+    """
+    if suffix:
+        for separator in ("|", "&"):
+            reference = separator.join(part + suffix for part in reference.split(separator)) if separator in reference else reference
+        if "|" not in reference and "&" not in reference:
+            reference += suffix
+    return Value("ref", name=reference) if len(reference) < LONGEST_REFERENCE else UNKNOWN
+
+
 # Attributes
 
 
@@ -75,7 +89,7 @@ def attribute(flow: Flow, base: Value, name: str) -> Value:
     if kind == "tensor":
         return _tensor_attribute(base, name)
     if kind == "ref":
-        return Value("ref", name=f"{base.name}.{name}")
+        return deferred(base.name, f".{name}")
     if kind in ("module", "instance", "dataset", "loader", "optimizer", "class", "super") and ":" in base.name:
         member = flow.module.member(base, name)
         if member is not None:
@@ -84,7 +98,7 @@ def attribute(flow: Flow, base: Value, name: str) -> Value:
             return UNKNOWN
     if kind == "module":
         return _module_attribute(base, name)
-    if kind in ("number", "string", "none", "call", "class", "super"):
+    if kind in ("number", "string", "none", "class", "super"):
         return Value("method", name=name, items=(base,)) if kind in ("string", "super") else UNKNOWN
     if kind == "loader" and name == "dataset":
         return Value("dataset")
@@ -186,7 +200,8 @@ def binary(left: Value, right: Value, op: ast.operator) -> Value:
                 dtype = ""
         if isinstance(op, ast.Div) or "float" in {t.dtype for t in tensors}:
             dtype = "float"
-        return Value("tensor", host=all(t.host for t in tensors), dtype=dtype, grad=any(t.grad for t in tensors))
+        sure = any(t.sure for t in tensors)
+        return Value("tensor", host=all(t.host for t in tensors), dtype=dtype, grad=any(t.grad for t in tensors), sure=sure)
     if a == "ndarray" or b == "ndarray":
         return NDARRAY
     if a == "number" and b == "number":
@@ -237,7 +252,7 @@ def call(
         return _call_member(flow, node, callee, "__call__", positional, keywords, starred)
     if kind == "ref":
         _project_call(flow, node, callee.name, positional, keywords, starred)
-        return Value("call", name=callee.name)
+        return deferred(callee.name, "()")
     if kind == "metric":
         return Value("tensor", dtype="float", grad=False)
     return UNKNOWN
@@ -260,6 +275,11 @@ def _project_call(
 def _unknown_call(flow: Flow, node: ast.Call, positional: list[Value], keywords: Keywords, starred: bool) -> None:
     """A call of something unknown: by its method's name it may still be an event, or a project method of unique name."""
     func = node.func
+    if isinstance(func, ast.Name):
+        parameter = flow.module.parameter_reference(func)
+        if parameter is not None:
+            _project_call(flow, node, parameter, positional, keywords, starred)
+        return
     if not isinstance(func, ast.Attribute):
         return
     name = func.attr
@@ -292,7 +312,7 @@ def instance_of(flow: Flow, cls: Value) -> Value:
     if cls.kind == "class":
         return _instance(flow, cls.name, [], [])
     if cls.kind == "ref":
-        return Value("unresolved", name=cls.name) if False else UNKNOWN
+        return deferred(cls.name, "()")
     if cls.kind != "symbol":
         return UNKNOWN
     name = cls.name
@@ -490,7 +510,7 @@ def _torch_call(
     if name == "torch.device":
         return CPU if _is_cpu(first) else DEVICE
     if name in ("torch.compile", "torch.jit.script", "torch.jit.trace", "torch.fx.symbolic_trace"):
-        return first if first.kind in ("module", "function", "class", "bound") else UNKNOWN
+        return first if first.kind in ("module", "function", "class", "bound", "ref") else UNKNOWN
     if name in torch_api.WRAPPERS or name.startswith("torch.nn.parallel."):
         if not last[:1].isupper():
             return OPAQUE if last == "data_parallel" else UNKNOWN
@@ -565,7 +585,7 @@ def _module_call(flow: Flow, node: ast.Call, callee: Value, positional: list[Val
         if function_id is not None:
             _project_call(flow, node, function_id, positional, keywords, starred, bound=True)
             result = flow.module.function_result(function_id)
-            if result.kind not in ("unknown", "call", "ref", "none"):
+            if result.kind not in ("unknown", "ref", "none"):
                 return _with_host(result, True) if host and not flow.module.function_moves(function_id) else result
         return Value("tensor", opaque=True, host=host)
     if name in torch_api.PAIR_MODULES:

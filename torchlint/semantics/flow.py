@@ -18,6 +18,7 @@ from torchlint import torch_api
 from torchlint.semantics import calls
 from torchlint.semantics.names import COMPREHENSIONS, Class, Function, FunctionNode, Scope, path_of
 from torchlint.semantics.values import (
+    ANY_MODULE,
     CPU,
     DEVICE,
     EMPTY_DICT,
@@ -128,7 +129,7 @@ class Flow:
         linked = self.module.linked.returns.get(self.module.id_of(function))
         self.ensure(function.scope)
         found = join_all(self.returns.get(function, []))
-        if found.kind == "unknown" and linked is not None:
+        if found.kind in ("unknown", "ref") and linked is not None:
             return linked
         if function.is_generator:
             return Value("iterator", items=(found,))
@@ -140,7 +141,7 @@ class Flow:
             self.ensure(writer.scope)
         self.ensure(self.body_scope(owner.scope))
         found = self.attributes.get((owner, name))
-        if found is None or found.kind in ("unknown", "none"):
+        if found is None or found.kind in ("unknown", "none", "ref"):
             evidence = self._evidence(self.module.class_usage(owner, name))
             if evidence is not UNKNOWN:
                 return evidence
@@ -160,12 +161,12 @@ class Flow:
                 value = self.module.self_value(function)
             else:
                 value = self.annotation(parameter.annotation) if parameter.annotation is not None else UNKNOWN
-                if value.kind in ("unknown", "class") or (value.kind == "module" and not value.name):
+                if value.kind in ("unknown", "class", "ref") or (value.kind == "module" and not value.name):
                     passed = given.get(name, UNKNOWN)
                     if passed.kind not in ("unknown", "none"):
                         value = passed
-                elif value.kind == "tensor" and given.get(name, UNKNOWN).kind == "tensor":
-                    value = given[name]
+                elif value.kind == given.get(name, UNKNOWN).kind and value.kind in ("tensor", "dataset", "loader"):
+                    value = given[name]  # the annotation names a base, the call sites what it is
                 if value.kind == "unknown":
                     value = self._evidence(scope.usage.get(name, set()), in_forward)
                 if parameter is args.vararg:
@@ -173,6 +174,13 @@ class Flow:
                 elif parameter is args.kwarg:
                     value = Value("dict", items=(UNKNOWN,))
             self._store(name, value, env)
+
+    def _with_evidence(self, value: Value, usage: set[str]) -> Value:
+        """A value that flow does not know, by what is done with it; a reference stays the first thing to try."""
+        evidence = self._evidence(usage)
+        if evidence.kind == "module" and value.kind == "ref":
+            return Value("ref", name=f"{value.name}|{ANY_MODULE}") if ANY_MODULE not in value.name else value
+        return evidence if evidence.kind != "unknown" else value
 
     def _evidence(self, usage: set[str], in_forward: bool = False) -> Value:
         """What the methods used on a name say of it, where nothing else does."""
@@ -273,13 +281,13 @@ class Flow:
         env[name] = value
         joined = self.joined.setdefault(self._scope, {})
         before = joined.get(name)
-        joined[name] = value if before is None else join(before, value)
+        # `import model` and later `model = model.Net()`: what the import meant is over
+        superseded = before is None or (before.kind in ("package", "symbol", "class", "function") and value.kind in ("module", "tensor", "instance", "ref"))
+        joined[name] = value if superseded or before is None else join(before, value)
 
     def _bind_name(self, name: str, value: Value, env: Env) -> None:
-        if value.kind == "unknown":
-            evidence = self._scope.usage.get(name)
-            if evidence and evidence & _TENSOR_EVIDENCE:
-                value = Value("tensor", dtype="float")
+        if value.kind in ("unknown", "ref"):
+            value = self._with_evidence(value, self._scope.usage.get(name, set()))
         stale = [key for key in env if key.startswith(name) and key[len(name) : len(name) + 1] in (".", "[")]
         for key in stale:
             del env[key]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torchlint.semantics.project import Project
 
 ANY_KIND = "*"
+LAYER_WORDS = ("Conv", "Linear", "conv", "linear")
 _WALKS = frozenset({"modules", "named_modules", "children", "named_children"})
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -58,7 +59,7 @@ class LinkedLayers(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the project says about one file's layers.
 
     makers that the file may call; closed: its forwarders that no call site in the project gives a bias or unknown
-    keywords; bias_code: kinds whose bias some code applied to its modules relies on; shared: its makers that other
+    keywords; bias_code: kinds whose bias some code applied to its modules relies on; shared: its functions that other
     files use.
     """
 
@@ -69,8 +70,8 @@ class LinkedLayers(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def may_hold_layers(text: str) -> bool:
-    """Whether a file's text can build any layer that has a bias."""
-    return "Conv" in text or "Linear" in text
+    """Whether a file's text can build any layer that has a bias, itself or by a helper such as `conv3x3`."""
+    return any(word in text for word in LAYER_WORDS)
 
 
 def summarize_layers(module: Module) -> LayerSummary:
@@ -438,6 +439,13 @@ def link_layers(summaries: Mapping[str, LayerSummary], project: Project) -> dict
     users = _users(project)
     bias_code = _spread_bias_code(summaries, project, users)
     closed = _closed_forwarders(summaries, project)
+    by_module = {summary.module: path for path, summary in project.summaries.items()}
+    users_of: dict[str, set[str]] = defaultdict(set)
+    for path, names in users.items():
+        for name in names & project.functions.keys():
+            target = by_module.get(name.partition(":")[0])
+            if target is not None and target != path:
+                users_of[target].add(name)
     linked = {}
     for path, summary in summaries.items():
         seen = users.get(path, set())
@@ -445,9 +453,7 @@ def link_layers(summaries: Mapping[str, LayerSummary], project: Project) -> dict
             makers={name: makers[name] for name in sorted(seen & makers.keys() - summary.makers.keys())},
             closed=frozenset(closed & set(summary.forwarders)),
             bias_code=tuple(sorted(bias_code.get(path, set()) - set(summary.bias_code))),
-            shared=frozenset(
-                name for name in summary.makers if any(name in names for other, names in users.items() if other != path)
-            ),
+            shared=frozenset(users_of.get(path, ())),
         )
     return linked
 

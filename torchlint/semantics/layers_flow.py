@@ -8,7 +8,7 @@ meets "anything else" (None).
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from torchlint.semantics.layers_facts import (
@@ -17,7 +17,6 @@ from torchlint.semantics.layers_facts import (
     asks_for_bias,
     cancels_mean,
     constant,
-    has_star,
     has_star_args,
     is_norm,
     maker_of_class,
@@ -48,9 +47,15 @@ if TYPE_CHECKING:
 
 Env = dict[str, Value]
 
+# Where the state keeps what a subclass of Sequential holds; no name is spelled like this.
+_SEQUENCE = "<sequence>"
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # Attributes that say something about a tensor without using its values.
 _SHAPE_WORDS = frozenset({"shape", "size", "dim", "ndim", "dtype", "device", "numel", "is_cuda", "requires_grad", "type"})
+# What is done with scores for classes: what comes out is no feature of the layer any more.
+_CLASS_WORDS = frozenset(
+    "softmax log_softmax argmax cross_entropy nll_loss gumbel_softmax one_hot multinomial topk Categorical".split()
+)
 # Methods of a module or container that give back the same modules.
 _SAME_MODULES = frozenset(
     "to cuda cpu half float double bfloat16 eval train requires_grad_ apply share_memory children modules values copy".split()
@@ -94,6 +99,7 @@ class LayerFlow:
         self.owners: dict[str, set[Layer]] = {}
         self.hidden: set[Layer] = set()
         self._attributes: dict[Class, dict[str, Value]] = {}
+        self._cleared: dict[Class, set[str]] = {}
         self._returns: dict[tuple[Function, Class | None], Value] = {}
         self._makers: dict[str, Maker | None] = {}
         self._recording = False
@@ -108,6 +114,9 @@ class LayerFlow:
         for cls in self.module.classes:
             for function in self._writers(cls):
                 self._run_function(function, cls)
+            for name in self._cleared.get(cls, ()):
+                if name in self._attributes[cls]:
+                    self._attributes[cls][name] = join(self._attributes[cls][name], UNKNOWN_MODULE)
         self._returns.clear()
         self._recording = True
         for cls in self.module.classes:
@@ -160,7 +169,7 @@ class LayerFlow:
         for attributes in self._attributes.values():
             for name, value in attributes.items():
                 if isinstance(value, Graph):
-                    self.owners.setdefault(name, set()).update(value.layers())
+                    self.owners.setdefault(name, set()).update(value.exits())
 
     # Functions
 
@@ -182,8 +191,9 @@ class LayerFlow:
             run.exits.append(run.env)
         if cls is not None:
             self._keep_attributes(cls, run)
-        if function.name == "__init__" and cls is not None and run.sequence is not None and self._recording:
-            self._commit_sequence(cls, run.sequence)
+        sequences = [s for env in run.exits if isinstance(s := env.get(_SEQUENCE), Graph)]
+        if function.name == "__init__" and cls is not None and sequences:
+            self._commit_sequence(cls, join_graphs(sequences))
         self._function, self._class = outer
         results = run.results
         if not results:
@@ -205,15 +215,14 @@ class LayerFlow:
                 name = path[len(prefix) :]
                 if path.startswith(prefix) and name.isidentifier() and isinstance(value, Graph):
                     known[name] = join(known[name], value) if name in known else value
-        for name in run.cleared:
-            if name in known:
-                known[name] = join(known[name], UNKNOWN_MODULE)
+        self._cleared.setdefault(cls, set()).update(run.cleared)
 
     def _commit_sequence(self, cls: Class, sequence: Graph) -> None:
         """A subclass of Sequential runs what its `__init__` added in order, unless its own forward does otherwise."""
         forward = cls.methods.get("forward")
         if forward is None or _runs_itself(forward):
             self.commit(sequence)
+            self.meet(sequence.tails, None)
 
     # Meetings
 
@@ -273,6 +282,26 @@ class LayerFlow:
     def rely_on_bias(self, graph: Graph) -> None:
         """Code reads or sets the bias of these layers without asking whether there is one."""
         self.hidden.update(graph.layers())
+
+    def hide_all(self) -> None:
+        """Any attribute of the class at hand may be used in a way that is not followed."""
+        for base in self._lineage(self._class) if self._class is not None else ():
+            for value in self._attributes.get(base, {}).values():
+                if isinstance(value, Graph):
+                    self.hidden.update(value.exits())
+
+    def returned(self, function: Function) -> set[Layer]:
+        """The layers whose output the callers get of what a function of this file builds and gives back."""
+        values = [value for (known, _), value in self._returns.items() if known is function]
+        return {layer for value in values if isinstance(value, Graph) for layer in value.exits()}
+
+    def never_called(self) -> Iterator[Layer]:
+        """Layers in attributes of classes whose forward is out of sight."""
+        for cls, attributes in self._attributes.items():
+            if "forward" not in {m.name for m in self._methods(cls)} and not self._is_sequential(cls):
+                for value in attributes.values():
+                    if isinstance(value, Graph):
+                        yield from value.exits()
 
     # Building layers
 
@@ -338,6 +367,9 @@ class LayerFlow:
             return maker_of_class(self.module, cls)
         return self.module.linked.layers.makers.get(entity_id)
 
+    def in_forward(self) -> bool:
+        return self._function is not None and self._function.name == "forward"
+
     def method(self, name: str) -> Function | None:
         """The method that `self.name` means in the class at hand."""
         if self._class is None:
@@ -357,7 +389,18 @@ class _Run:
         self.exits: list[Env] = []
         self.cleared: set[str] = set()
         cls = flow._class
-        self.sequence: Graph | None = NO_MODULES if cls is not None and flow._is_sequential(cls) else None
+        if cls is not None and flow._is_sequential(cls):
+            self.env[_SEQUENCE] = NO_MODULES
+
+    @property
+    def sequence(self) -> Graph | None:
+        """In a subclass of Sequential, the modules added to it so far."""
+        found = self.env.get(_SEQUENCE)
+        return found if isinstance(found, Graph) else None
+
+    def add_to_sequence(self, modules: Graph) -> None:
+        if self.sequence is not None:
+            self.env[_SEQUENCE] = extend(self.sequence, modules)
 
     # Statements
 
@@ -453,8 +496,7 @@ class _Run:
     def set_attribute(self, name: str, value: Value) -> None:
         """`self.name = value`: in a Sequential it also goes to the end of the sequence."""
         if isinstance(value, Graph):
-            if self.sequence is not None:
-                self.sequence = extend(self.sequence, concatenate([value]))
+            self.add_to_sequence(concatenate([value]))
         else:
             self.flow.consume(value)
             self.cleared.add(name)
@@ -645,6 +687,8 @@ class _Run:
 
     def _attribute(self, node: ast.Attribute) -> Value:
         if self.is_self(node.value):
+            if node.attr == "_modules" and self.sequence is None:
+                self.flow.hide_all()
             return self.read(f"{self.self_name}.{node.attr}") or NOTHING
         base = self.eval(node.value)
         if isinstance(base, Graph):
@@ -690,7 +734,7 @@ class _Run:
         if isinstance(node.op, ast.Add) and (isinstance(left, Graph) or isinstance(right, Graph)):
             return extend(as_graph(left), as_graph(right))
         if isinstance(node.op, ast.Mult) and isinstance(left, Graph):
-            return repeat(left)
+            return extend(left, repeat(left.any_item()))
         return Flowing(through=self.flow.consume(left) | self.flow.consume(right))
 
     def _listed(self, node: ast.List | ast.Tuple) -> Value:
@@ -768,7 +812,8 @@ class _Run:
                 return self._call_container(node, func, base)
             if func.attr in _SHAPE_WORDS:
                 return NOTHING
-            return Flowing(through=self.flow.consume(base) | self._hand_over_arguments(node))
+            through = self.flow.consume(base) | self._hand_over_arguments(node)
+            return NOTHING if func.attr in _CLASS_WORDS else Flowing(through=through)
         if callee.kind in ("function", "class", "bound") and name and not self._is_local(func):
             return self._call_project(node, name, callee.kind)
         return Flowing(through=self._hand_over_arguments(node))
@@ -811,10 +856,12 @@ class _Run:
         if isinstance(value, Graph):
             return self._apply(node, value)
         method = self.flow.method(func.attr)
+        if func.attr in ("children", "named_children") and self.flow.in_forward():
+            self.flow.hide_all()
         if self.sequence is not None and func.attr in ("append", "extend", "insert") and method is None:
             graph = as_graph(self.eval(node.args[-1])) if node.args else UNKNOWN_MODULE
             added = graph if func.attr == "extend" else concatenate([graph])
-            self.sequence = extend(self.sequence, added if func.attr != "insert" else UNKNOWN_MODULE)
+            self.add_to_sequence(added if func.attr != "insert" else UNKNOWN_MODULE)
             return NOTHING
         through = self._hand_over_arguments(node)
         if method is None:
@@ -827,14 +874,14 @@ class _Run:
         if isinstance(name, ast.Constant) and isinstance(name.value, str) and name.value.isidentifier():
             self.set_attribute(name.value, value if isinstance(value, Graph) else UNKNOWN_MODULE)
         elif self.sequence is not None:
-            self.sequence = extend(self.sequence, concatenate([as_graph(value)]))
+            self.add_to_sequence(concatenate([as_graph(value)]))
         else:
             self.flow.hand_over(value)
         return NOTHING
 
     def _call_on_super(self, node: ast.Call, func: ast.Attribute) -> Value:
         if func.attr == "__init__" and self.sequence is not None:
-            self.sequence = extend(self.sequence, self._sequence_of(node))
+            self.add_to_sequence(self._sequence_of(node))
             return NOTHING
         return Flowing(through=self._hand_over_arguments(node))
 
@@ -856,12 +903,31 @@ class _Run:
             return IDENTITY
         if name in _CONTAINERS or name in _PASSED_ON or name in _REORDERED:
             return self._contained(node, name)
+        if name in ("builtins.getattr", "builtins.setattr") and node.args and self.is_self(node.args[0]):
+            return self._by_name(node, name)
         if name in _READERS or name.startswith(("torch.nn.init.", "torch.nn.utils.fusion.")):
             return Flowing(through=frozenset().union(*(self.flow.consume(self.eval(a)) for a in node.args)))
         if name.startswith("torch.nn.") and name.count(".") == 2 and name[9:10].isupper():
             self._hand_over_arguments(node)
             return NOTHING if name in ("torch.nn.Parameter", "torch.nn.Buffer") else self.flow.layer(node, name)
-        return Flowing(through=self._hand_over_arguments(node))
+        through = self._hand_over_arguments(node)
+        return NOTHING if name.rpartition(".")[2] in _CLASS_WORDS else Flowing(through=through)
+
+    def _by_name(self, node: ast.Call, function: str) -> Value:
+        """`getattr(self, name)` may mean any layer where the name is not spelled out; `setattr` is an assignment."""
+        name = node.args[1] if len(node.args) > 1 else None
+        spelled = name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else None
+        if function == "builtins.setattr" and len(node.args) == 3:
+            value = self.eval(node.args[2])
+            if spelled is not None and spelled.isidentifier():
+                self.set_attribute(spelled, value)
+            else:
+                self.flow.hand_over(value)
+        elif spelled is not None:
+            return self.read(f"{self.self_name}.{spelled}") or NOTHING
+        else:
+            self.flow.hide_all()
+        return NOTHING
 
     def _contained(self, node: ast.Call, name: str) -> Value:
         """Lists, dicts and wrappers of modules."""
@@ -1039,6 +1105,7 @@ _STATEMENTS: dict[type[ast.stmt], Callable[..., bool]] = {
     ast.AsyncFunctionDef: _Run._function,
     ast.ClassDef: _Run._jump,
     ast.Pass: _Run._jump,
+    ast.Delete: _Run._jump,
     ast.Import: _Run._jump,
     ast.ImportFrom: _Run._jump,
     ast.Global: _Run._jump,
@@ -1066,4 +1133,3 @@ _EXPRESSIONS: dict[type[ast.expr], Callable[..., Value]] = {
     ast.Starred: _Run._starred,
     ast.Call: _Run._call,
 }
-__all__ = ["LayerFlow", "has_star"]

@@ -34,6 +34,8 @@ EMBEDDINGS = frozenset({"torch.nn.Embedding", "torch.nn.EmbeddingBag"})
 TRANSFORMERS = frozenset(
     {
         "torch.nn.Transformer",
+        "torch.nn.TransformerEncoder",
+        "torch.nn.TransformerDecoder",
         "torch.nn.TransformerEncoderLayer",
         "torch.nn.TransformerDecoderLayer",
         "torch.nn.MultiheadAttention",
@@ -92,6 +94,13 @@ class Graph:
         yield from (layer for pair in self.pairs for layer in pair if layer is not None)
         for item in self.items:
             yield from item.layers()
+
+    def exits(self) -> Iterator[Layer]:
+        """The layers whose output somebody who calls the module, or an item of the container, gets."""
+        yield from (layer for layer in self.tails if layer is not None)
+        if not self.ordered:
+            for item in self.items:
+                yield from item.exits()
 
     def any_item(self) -> Graph:
         """One element, no matter which."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from torchlint import torch_api
+from torchlint.semantics import calls
 from torchlint.semantics.flow import Flow
 from torchlint.semantics.layers import Layers, summarize_layers
 from torchlint.semantics.loaders import getter_indexes_memory
@@ -411,7 +412,17 @@ class Module:
         function = self._functions_by_id.get(function_id)
         if function is not None:
             return self.flow.result_of(function)
-        return self.linked.returns.get(function_id, Value("call", name=function_id))
+        return self.linked.returns.get(function_id, calls.deferred(function_id, "()"))
+
+    def parameter_reference(self, name: ast.Name) -> str | None:
+        """A reference to a parameter, for the link step: what call sites pass says what calling it means."""
+        scope = self.scope_of(name)
+        function = scope.function
+        if function is None or scope is not function.scope or len(scope.bindings.get(name.id, ())) != 1:
+            return None
+        if all(p.arg != name.id for p in function.parameters) or name.id == function.self_name:
+            return None
+        return f"{self.id_of(function)}@{name.id}"
 
     def function_moves(self, function_id: str) -> bool:
         """Whether a function moves something to a device: then its result need not live where its arguments do."""
@@ -482,13 +493,13 @@ class Module:
         self.flow.ensure_all()
         loops = self._loops_by_function()
         events = self._by_function(self.flow.events)
-        calls = self._by_function(self.flow.calls)
+        made = self._by_function(self.flow.calls)
         functions = [
-            self._function_facts(f, loops.get(self.id_of(f), ()), events.get(self.id_of(f), ()), calls.get(self.id_of(f), ()))
+            self._function_facts(f, loops.get(self.id_of(f), ()), events.get(self.id_of(f), ()), made.get(self.id_of(f), ()))
             for f in self.functions
         ]
         body = f"{self.name}:{MODULE_BODY}"
-        functions.append(self._function_facts(None, loops.get(body, ()), events.get(body, ()), calls.get(body, ())))
+        functions.append(self._function_facts(None, loops.get(body, ()), events.get(body, ()), made.get(body, ())))
         names = {
             name: value
             for name, value in self.flow.joined.get(self.index.root, {}).items()

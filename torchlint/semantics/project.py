@@ -17,11 +17,13 @@ import msgspec
 
 from torchlint import torch_api
 from torchlint.semantics.layers import LayerSummary, LinkedLayers, link_layers
-from torchlint.semantics.values import UNKNOWN, Value, join_all, may_carry_graph
+from torchlint.semantics.values import ANY_MODULE, MODULE, NUMBER, UNKNOWN, Value, join_all, may_carry_graph
 
 Place = tuple[tuple[int, bool], ...]
 
 MODULE_BODY = "<module>"
+# Class families whose instances have a kind of their own; others are plain instances.
+INSTANCE_KINDS = frozenset({"module", "dataset", "loader", "optimizer", "scheduler"})
 # Files that make their folder a project of its own: a repository of examples holds many.
 METADATA = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 
@@ -232,8 +234,11 @@ class Project:
         self.modules = {s.module: s for s in self.summaries.values()}
         self.functions = {f.id: f for s in self.summaries.values() for f in s.functions}
         self.classes = {c.id: c for s in self.summaries.values() for c in s.classes}
-        self.escapes = {self._target(e) for s in self.summaries.values() for e in s.escapes}
         self._resolved: dict[str, Value] = {}
+        self._resolving: set[str] = set()
+        self.parameters: dict[str, dict[str, Value]] = {}
+        self.returns: dict[str, Value] = {f.id: f.returns for f in self.functions.values()}
+        self.escapes = {self._target(e) for s in self.summaries.values() for e in s.escapes}
         self._by_method: dict[str, list[str]] = defaultdict(list)
         self._subclasses: dict[str, list[str]] = defaultdict(list)
         for cls in self.classes.values():
@@ -242,74 +247,130 @@ class Project:
             for method in cls.methods:
                 self._by_method[method].append(f"{cls.id}.{method}")
         self._device_homes = {layout.home(path) for path, s in self.summaries.items() if s.device}
-        self.returns: dict[str, Value] = {f.id: f.returns for f in self.functions.values()}
         self._callees = self._resolve_calls()
-        self._settle_returns()
         self.parameters = self._join_parameters()
+        self._forget_parameters()
+        self._callees = self._resolve_calls()
+        self.parameters = self._join_parameters()
+        self.returns = {name: self.settle(value) for name, value in self.returns.items()}
         self._decide_loops()
         self.hot = self._spread_heat()
         self.grad_off = self._spread_grad_off()
         self.differentiates = self._closure({f.id for f in self.functions.values() if _has(f, "backward", "step", "differentiate")})
-        self.forwards = self._closure({f.id for f in self.functions.values() if _has(f, "forward", "layer")})
+        self.forwards = self._closure({f.id for f in self.functions.values() if any(e.kind in ("forward", "layer") for e in self._events(f))})
         self.exposed = self._find_exposed()
         self.reaches_backward = self._find_reaching()
 
     # Names
 
-    def resolve(self, reference: str, depth: int = 0) -> Value:
-        """What a reference ("pkg.mod:name" or "pkg.mod:Class.member") stands for, through re-exports."""
+    def resolve(self, reference: str) -> Value:
+        """What a reference stands for, through re-exports, calls and attributes.
+
+        "pkg.mod:name" is a name of a module, "…()" the result of calling it, "….attr" a member, and "pkg.mod:f@x" what
+        all call sites pass for the parameter x of f.
+        """
         found = self._resolved.get(reference)
         if found is not None:
             return found
-        value = UNKNOWN
-        if depth < 12:
-            for candidate in reference.split("|"):
-                value = self._resolve_one(candidate, depth)
-                if value.kind != "unknown":
-                    break
+        if reference in self._resolving or len(self._resolving) > 40:
+            return UNKNOWN
+        self._resolving.add(reference)
+        try:
+            if "|" in reference:
+                value = self._first_found(reference.split("|"))
+            elif "&" in reference:
+                value = join_all([self.resolve(part) for part in reference.split("&")])
+            else:
+                value = self._resolve_one(reference)
+        finally:
+            self._resolving.discard(reference)
         self._resolved[reference] = value
         return value
 
-    def _resolve_one(self, reference: str, depth: int) -> Value:
-        module, _, name = reference.partition(":")
+    def _first_found(self, candidates: list[str]) -> Value:
+        value = UNKNOWN
+        for candidate in candidates:
+            value = self.resolve(candidate)
+            if value.kind != "unknown":
+                break
+        return value
+
+    def _resolve_one(self, reference: str) -> Value:
         if reference in self.functions:
             return Value("function", name=reference)
         if reference in self.classes:
             return Value("class", name=reference)
+        if reference == ANY_MODULE:
+            return MODULE
+        function, at, parameter = reference.partition("@")
+        if at:
+            return self.parameters.get(function, {}).get(parameter, UNKNOWN)
+        if reference.endswith("()"):
+            return self._called(self.resolve(reference[:-2]))
+        owner, dot, name = reference.rpartition(".")
+        if dot and ":" in owner:
+            return self._member(self.resolve(owner), name)
+        module, _, name = reference.partition(":")
+        return self._name_of(module, name)
+
+    def _name_of(self, module: str, name: str) -> Value:
+        """A module-level name, a star import's included, or a submodule."""
         summary = self.modules.get(module)
-        head, _, rest = name.partition(".")
         value = UNKNOWN
         if summary is not None:
-            value = summary.names.get(head, UNKNOWN)
-            if value.kind == "unknown":
-                for star in summary.stars:
-                    value = self.resolve(f"{star}:{head}", depth + 1)
-                    if value.kind != "unknown":
-                        break
-        if value.kind == "unknown" and self.layout.exists(f"{module}.{head}"):
-            value = Value("package", name=f"{module}.{head}")
-        if value.kind == "ref":
-            value = self.resolve(value.name, depth + 1)
-        while rest and value.kind != "unknown":
-            part, _, rest = rest.partition(".")
-            value = self._member(value, part, depth)
+            value = self.settle(summary.names.get(name, UNKNOWN))
+            for star in summary.stars if value.kind == "unknown" else ():
+                value = self.resolve(f"{star}:{name}")
+                if value.kind != "unknown":
+                    break
+        if value.kind == "unknown":
+            submodule = f"{module}.{name}" if module else name
+            if self.layout.exists(submodule):
+                return Value("package", name=submodule)
         return value
 
-    def _member(self, value: Value, name: str, depth: int) -> Value:
-        if value.kind == "package":
-            return self.resolve(f"{value.name}:{name}", depth + 1)
+    def _called(self, value: Value) -> Value:
+        """What calling a resolved value gives."""
         if value.kind == "class":
-            return self.resolve(f"{value.name}.{name}", depth + 1) if f"{value.name}.{name}" in self.functions else UNKNOWN
+            family = self.family(value.name)
+            return Value(family if family in INSTANCE_KINDS else "instance", name=value.name, host=family in INSTANCE_KINDS)
+        if value.kind == "symbol":
+            return self._external_result(value.name)
+        if value.kind == "function":
+            return self.settle(self.returns.get(value.name, UNKNOWN))
+        if value.kind == "module":
+            forward = self.find_method(value.name, "forward") if ":" in value.name else None
+            result = self.settle(self.returns[forward]) if forward is not None else UNKNOWN
+            return result if result.kind not in ("unknown", "none") else Value("tensor", opaque=True)
+        if value.kind == "method":
+            return _method_result(value.items[0], value.name)
+        return UNKNOWN
+
+    def _member(self, value: Value, name: str) -> Value:
+        if value.kind == "package":
+            return self.resolve(f"{value.name}:{name}")
         if value.kind == "symbol":
             return Value("symbol", name=torch_api.canonical(f"{value.name}.{name}"))
+        if value.kind == "tensor" or (value.kind == "module" and name in torch_api.MODULE_SELF_METHODS):
+            return Value("method", name=name, items=(value,))
+        if ":" not in value.name:
+            return UNKNOWN
+        method = self.find_method(value.name, name)
+        if method is not None:
+            owner = method.rpartition(".")[0]
+            if name in self.classes[owner].properties:
+                return self.settle(self.returns.get(method, UNKNOWN))
+            return Value("function", name=method)
+        for base in self.bases_of(value.name):
+            facts = self.classes.get(base)
+            if facts is not None and name in facts.attributes:
+                return self.settle(facts.attributes[name])
         return UNKNOWN
 
     def _target(self, name: str) -> str:
         """The project id behind a name, the name itself where it is external."""
         if ":" not in name or name in self.functions or name in self.classes:
             return name
-        if not hasattr(self, "_resolved"):
-            self._resolved = {}
         value = self.resolve(name)
         return value.name if value.name else name
 
@@ -344,10 +405,11 @@ class Project:
     # Calls
 
     def _resolve_calls(self) -> dict[str, list[tuple[CallFacts, list[str]]]]:
-        """For each function its calls with the ids of all functions that each may run."""
-        return {f.id: [(call, self._callee_ids(call)) for call in f.calls] for f in self.functions.values()}
+        """For each function its calls with the ids of all functions that each may run; module calls become events."""
+        self._late_forwards: dict[str, list[EventFacts]] = defaultdict(list)
+        return {f.id: [(call, self._callee_ids(f, call)) for call in f.calls] for f in self.functions.values()}
 
-    def _callee_ids(self, call: CallFacts) -> list[str]:
+    def _callee_ids(self, caller: FunctionFacts, call: CallFacts) -> list[str]:
         callee = call.callee
         if callee.startswith("?."):
             name = callee[2:]
@@ -357,12 +419,24 @@ class Project:
         if value.kind == "class":
             init = self.find_method(value.name, "__init__")
             return [init] if init else []
-        if value.kind == "module" and ":" in value.name:
-            forward = self.find_method(value.name, "forward")
+        if value.kind == "module":
+            if not torch_api.is_light(value.name):
+                kind = "layer" if caller.in_module else "forward"
+                self._late_forwards[caller.id].append(EventFacts(kind, call.place, call.grad_off))
+            forward = self.find_method(value.name, "forward") if ":" in value.name else None
             return [forward] if forward else []
         if value.kind != "function":
             return []
         return [value.name, *self._overrides(value.name)]
+
+    def _forget_parameters(self) -> None:
+        """Let what depended on parameters be resolved anew."""
+        self._resolved = {name: value for name, value in self._resolved.items() if "@" not in name and value.kind != "unknown"}
+
+    def _events(self, function: FunctionFacts) -> Iterator[EventFacts]:
+        """What a function does: the events seen in its file, and the calls that turned out to be of modules."""
+        yield from function.events
+        yield from self._late_forwards.get(function.id, ())
 
     def _overrides(self, function_id: str) -> list[str]:
         """The same method in subclasses of its class: a call through a base may run any of them."""
@@ -382,31 +456,8 @@ class Project:
                     queue.append(sub)
         return found
 
-    def _settle_returns(self) -> None:
-        """Replace "result of calling f" by what f returns, until nothing changes (chains are short: four rounds)."""
-        for _ in range(4):
-            changed = False
-            for name, value in self.returns.items():
-                settled = self.settle(value)
-                if settled != value:
-                    self.returns[name] = settled
-                    changed = True
-            if not changed:
-                return
-
     def settle(self, value: Value) -> Value:
-        """`value` with calls and references replaced by what they turned out to be."""
-        if value.kind == "call":
-            target = self.resolve(value.name)
-            if target.kind == "class":
-                family = self.family(target.name)
-                return Value(family or "instance", name=target.name, host=bool(family))
-            if target.kind == "symbol":
-                return self._external_result(target.name)
-            if target.kind == "function":
-                found = self.returns.get(target.name, UNKNOWN)
-                return found if found.kind != "call" or found.name != value.name else UNKNOWN
-            return UNKNOWN
+        """`value` with references replaced by what they turned out to be."""
         if value.kind == "ref":
             return self.resolve(value.name)
         if value.items:
@@ -461,7 +512,7 @@ class Project:
         training: set[int] = set()
         forward: set[int] = set()
         held: set[int] = set()
-        for event in function.events:
+        for event in self._events(function):
             loop, guarded = event.place[0]
             if event.kind in ("backward", "step"):
                 training.add(loop)
@@ -560,7 +611,7 @@ class Project:
         found = {
             f.id
             for f in self.functions.values()
-            if not f.grad_off and any(e.kind in ("forward", "layer") and not e.grad_off for e in f.events)
+            if not f.grad_off and any(e.kind in ("forward", "layer") and not e.grad_off for e in self._events(f))
         }
         changed = True
         while changed:
@@ -606,7 +657,7 @@ class Project:
             names |= {f"{facts.id}.{method}" for method in facts.methods}
         names = {name for name in names if name in self.functions} | own
         return Linked(
-            returns={n: v for n in sorted(names) if (v := self.returns[n]).kind not in ("unknown", "call", "ref")},
+            returns={n: v for n in sorted(names) if (v := self.returns[n]).kind not in ("unknown", "ref")},
             parameters={n: self.parameters[n] for n in sorted(own) if n in self.parameters},
             refs={k: v for k, v in refs.items() if v.kind != "unknown"},
             classes=classes,
@@ -679,6 +730,17 @@ def family_of(bases: list[str]) -> str:
     return ""
 
 
+def _method_result(receiver: Value, name: str) -> Value:
+    """What a method of a tensor or module gives, as far as its name says."""
+    moved = name in ("to", "cuda")
+    if receiver.kind == "module":
+        return msgspec.structs.replace(receiver, host=receiver.host and not moved)
+    kind = torch_api.TENSOR_METHODS.get(name)
+    if kind is not None:
+        return NUMBER if kind == "number" else Value(kind) if kind in ("ndarray", "list") else UNKNOWN
+    return msgspec.structs.replace(receiver, host=name == "cpu" or (receiver.host and not moved), dtype="", opaque=False)
+
+
 def _has(function: FunctionFacts, *kinds: str) -> bool:
     return any(event.kind in kinds for event in function.events)
 
@@ -693,7 +755,7 @@ def _chain(loops: Mapping[int, LoopFacts], number: int) -> Iterator[int]:
 
 def _agreed(values: list[Value]) -> Value:
     """What all call sites agree on: unknown as soon as one is unknown."""
-    if any(v.kind in ("unknown", "call", "ref") for v in values):
+    if any(v.kind in ("unknown", "ref") for v in values):
         return UNKNOWN
     return join_all(values)
 

@@ -18,6 +18,7 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True):
     host: for a tensor, that flow shows it to be in CPU memory; for a module or loader, that nothing moved it.
     dtype: for a tensor "float", "int", "bool" or "" where it is not known.
     grad: for a tensor, that it may carry an autograd graph.
+    sure: False for a tensor that may still be the number it started as (`loss = 0`, then `loss += …` in a loop).
     opaque: a tensor-like result whose structure is not known (a batch, a model's output): its parts are tensors too.
     """
 
@@ -29,6 +30,7 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True):
     dtype: str = ""
     grad: bool = True
     opaque: bool = False
+    sure: bool = True
 
     @property
     def is_tensor(self) -> bool:
@@ -56,6 +58,9 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True):
             return STRING
         return UNKNOWN
 
+
+LONGEST_REFERENCE = 200
+ANY_MODULE = "!module"  # in a reference: some nn.Module
 
 UNKNOWN = Value("unknown")
 PLAIN = Value("unknown", grad=False)  # unknown, but no tensor with a graph
@@ -90,7 +95,11 @@ def join(a: Value, b: Value) -> Value:
         return b
     if b.kind == "none":
         return a
+    if kind == "ref" or b.kind == "ref":
+        return _join_references(a, b)
     if kind != b.kind:
+        if {kind, b.kind} == {"number", "tensor"}:
+            return msgspec.structs.replace(a if kind == "tensor" else b, sure=False)
         if {kind, b.kind} == {"list", "tuple"}:
             return Value("list", items=_join_elements(_as_list(a).items, _as_list(b).items))
         return UNKNOWN if may_carry_graph(a) or may_carry_graph(b) else PLAIN
@@ -101,6 +110,7 @@ def join(a: Value, b: Value) -> Value:
             dtype=a.dtype if a.dtype == b.dtype else "",
             grad=a.grad or b.grad,
             opaque=a.opaque or b.opaque,
+            sure=a.sure and b.sure,
         )
     if kind in _NAMED_KINDS:
         return Value(kind, name=a.name if a.name == b.name else "", host=a.host and b.host, items=_join_elements(a.items, b.items))
@@ -117,6 +127,20 @@ def join(a: Value, b: Value) -> Value:
     if kind in ("number", "string", "ndarray"):
         return Value(kind)
     return UNKNOWN
+
+
+def _join_references(a: Value, b: Value) -> Value:
+    """Two references, or one and a module: the link step joins what they turn out to be."""
+    parts: list[str] = []
+    for value in (a, b):
+        if value.kind == "ref":
+            parts += [part for part in value.name.split("&") if part not in parts]
+        elif value.kind == "module":
+            parts.append(ANY_MODULE)
+        else:
+            return UNKNOWN
+    name = "&".join(sorted(set(parts)))
+    return Value("ref", name=name) if len(name) < LONGEST_REFERENCE else UNKNOWN
 
 
 def join_all(values: tuple[Value, ...] | list[Value]) -> Value:
@@ -151,7 +175,7 @@ def may_carry_graph(value: Value) -> bool:
         return value.grad
     if value.kind in ("list", "tuple", "dict", "iterator", "set"):
         return any(may_carry_graph(item) for item in value.items)
-    return value.kind in ("call", "ref")
+    return value.kind == "ref"
 
 
 def tensor_parts(value: Value) -> list[Value]:
