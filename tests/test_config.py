@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from sample_rules import REGISTRY
@@ -10,6 +10,9 @@ from sample_rules import REGISTRY
 from torchlint.config import ConfigError, ConfigFinder, Resolved, overrides_from, parse_target, read_config
 from torchlint.selection import codes_for_file, selected_codes
 from torchlint.torch_target import find_target_torch
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def write(path: Path, text: str) -> Path:
@@ -156,7 +159,11 @@ def test_other_targets_are_errors(text: str) -> None:
         ("requirements.txt", "torch~=1.13.0 \\\n    --hash=sha256:00\n", (1, 13)),
         ("requirements.txt", "torch<2\n", None),
         ("requirements.txt", "torch @ https://host/whl/torch-1.13.1%2Bcu117-cp310-linux.whl\n", (1, 13)),
-        ("requirements-dev.txt", "torch==1.13.*; python_version < '3.11'\ntorch>=2.0; python_version >= '3.11'\n", (1, 13)),
+        (
+            "requirements-dev.txt",
+            "torch==1.13.*; python_version < '3.11'\ntorch>=2.0; python_version >= '3.11'\n",
+            (1, 13),
+        ),
         ("requirements/base.txt", "torch>1.9\r\n", (1, 9)),
         ("requirements.txt", "torch >= \n", None),
         ("pyproject.toml", "[project]\ndependencies = ['torch>=1.12', 'x']\n", (1, 12)),
@@ -164,7 +171,11 @@ def test_other_targets_are_errors(text: str) -> None:
         ("pyproject.toml", "[dependency-groups]\ngpu = ['torch>=2.3', {include-group = 'x'}]\n", (2, 3)),
         ("pyproject.toml", "[tool.poetry.dependencies]\ntorch = '^2.1'\n", (2, 1)),
         ("pyproject.toml", "[tool.poetry.dependencies]\ntorch = {version = '>=1.10,<3', optional = true}\n", (1, 10)),
-        ("pyproject.toml", "[tool.poetry.group.gpu.dependencies]\ntorch = [{version = '~1.13'}, {version = '2.*'}]\n", (1, 13)),
+        (
+            "pyproject.toml",
+            "[tool.poetry.group.gpu.dependencies]\ntorch = [{version = '~1.13'}, {version = '2.*'}]\n",
+            (1, 13),
+        ),
         ("pyproject.toml", "[tool.poetry.dependencies]\ntorch = '*'\n", None),
         ("pyproject.toml", "[project\ntorch\n", None),
         ("setup.cfg", "[options]\ninstall_requires =\n    numpy\n    torch>=1.7.1\n", (1, 7)),
@@ -175,7 +186,9 @@ def test_other_targets_are_errors(text: str) -> None:
         ("setup.py", "setup(install_requires=['torch>=1.2'\n", None),
     ],
 )
-def test_the_target_comes_from_the_metadata(tmp_path: Path, name: str, text: str, target: tuple[int, int] | None) -> None:
+def test_the_target_comes_from_the_metadata(
+    tmp_path: Path, name: str, text: str, target: tuple[int, int] | None
+) -> None:
     write(tmp_path / name, text)
     found, origin = find_target_torch(tmp_path / "pkg", tmp_path)
     if target is None:

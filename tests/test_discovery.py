@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from torchlint.config import ConfigFinder, overrides_from
 from torchlint.discovery import Discovery, Project, project_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -27,7 +30,9 @@ def write(path: Path, text: str = "") -> Path:
     return path
 
 
-def discover(folder: Path, *paths: object, force_exclude: bool = False, **settings: object) -> tuple[list[Project], Discovery]:
+def discover(
+    folder: Path, *paths: object, force_exclude: bool = False, **settings: object
+) -> tuple[list[Project], Discovery]:
     overrides = overrides_from({key.replace("_", "-"): value for key, value in settings.items()}, folder)
     discovery = Discovery(ConfigFinder(overrides), force_exclude)
     return discovery.projects([str(path) for path in paths]), discovery
@@ -106,7 +111,10 @@ def test_paths_that_cannot_be_linted_are_named(tree: Path) -> None:
     (tree / "loop.py").symlink_to(tree / "loop.py")
     projects, discovery = discover(tree, tree / "missing.py", tree / "loop.py", tree / "train.py")
     assert [project.targets for project in projects] == [(str(tree / "train.py"),)]
-    assert [message.partition(": ")[0] for message in discovery.problems] == [str(tree / "loop.py"), str(tree / "missing.py")]
+    assert [message.partition(": ")[0] for message in discovery.problems] == [
+        str(tree / "loop.py"),
+        str(tree / "missing.py"),
+    ]
     assert "no such file" in discovery.problems[1]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -14,9 +14,13 @@ from torchlint import runner
 from torchlint.cache import Cache, cache_folder
 from torchlint.checker import Checker, Plan
 from torchlint.config import Settings
-from torchlint.diagnostics import FileReport
 from torchlint.discovery import Project
 from torchlint.runner import Run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torchlint.diagnostics import FileReport
 
 
 def make_project(root: Path, files: dict[str, str | bytes]) -> Project:
@@ -30,9 +34,7 @@ def make_project(root: Path, files: dict[str, str | bytes]) -> Project:
 
 
 def plans(project: Project, codes: tuple[str, ...] = QUIET_CODES) -> list[Plan]:
-    return [
-        Plan(path, project.relative(path), frozenset(codes), Settings(), (2, 0)) for path in project.targets
-    ]
+    return [Plan(path, project.relative(path), frozenset(codes), Settings(), (2, 0)) for path in project.targets]
 
 
 def found(reports: list[FileReport]) -> list[tuple[str, str, int]]:
@@ -175,12 +177,16 @@ def test_other_rules_or_settings_are_another_answer(tmp_path: Path) -> None:
 def test_a_changed_caller_changes_what_is_said_of_the_callee(tmp_path: Path) -> None:
     from torchlint.selection import default_registry
 
-    helper = "import torch\ndef show(loss: torch.Tensor):\n    text = 'cuda'\n    print(loss.item(), text)\n    return 1\n"
+    helper = (
+        "import torch\ndef show(loss: torch.Tensor):\n    text = 'cuda'\n    print(loss.item(), text)\n    return 1\n"
+    )
     caller = "from helper import show\ndef train(model, loader, opt):\n    for x in loader:\n        loss = model(x).sum()\n        loss.backward()\n        opt.step()\n        {}\n"
     project = make_project(tmp_path / "project", {"helper.py": helper, "train.py": caller.format("show(loss)")})
 
     def lines() -> list[tuple[str, str, int]]:
-        run = Run(project, plans(project, ("TL101",)), default_registry(), cache=Cache(tmp_path / "cache", project.root))
+        run = Run(
+            project, plans(project, ("TL101",)), default_registry(), cache=Cache(tmp_path / "cache", project.root)
+        )
         return found(run.reports())
 
     assert lines() == [("helper.py", "TL101", 4)]
@@ -189,7 +195,9 @@ def test_a_changed_caller_changes_what_is_said_of_the_callee(tmp_path: Path) -> 
 
 
 def test_answers_that_expire_are_not_kept(tmp_path: Path, counted: list[str]) -> None:
-    project = make_project(tmp_path / "project", {"a.py": "import torch\nslow()  # torchlint: ignore until=2999-01-01\n"})
+    project = make_project(
+        tmp_path / "project", {"a.py": "import torch\nslow()  # torchlint: ignore until=2999-01-01\n"}
+    )
     cached_run(project, tmp_path / "cache")
     counted.clear()
     cached_run(project, tmp_path / "cache")

@@ -61,13 +61,15 @@ def test_a_comment_silences_its_line(comment: str) -> None:
     assert lint(f"slow()  {comment}\nslow()\n") == [("TL991", 2)]
 
 
-@pytest.mark.parametrize("comment", ["# noqa: E501", "# noqa: this is fine", "# noqable", "# torchlint ignore", "# torchlint: off"])
+@pytest.mark.parametrize(
+    "comment", ["# noqa: E501", "# noqa: this is fine", "# noqable", "# torchlint ignore", "# torchlint: off"]
+)
 def test_other_comments_silence_nothing(comment: str) -> None:
     assert lint(f"slow()  {comment}\n") == [("TL991", 1)]
 
 
 def test_text_in_strings_is_no_comment() -> None:
-    text = 'slow("# torchlint: ignore[TL991]", \'\'\'\n# noqa\'\'\', f"{1:#x} # noqa")\n'
+    text = "slow(\"# torchlint: ignore[TL991]\", '''\n# noqa''', f\"{1:#x} # noqa\")\n"
     assert lint(text) == [("TL991", 1)]
 
 
@@ -154,7 +156,7 @@ def test_carriage_returns_and_form_feeds_do_not_shift_lines() -> None:
 
 def test_comments_of_nested_fstrings() -> None:
     text = 'a = f"{x:#x} # {y!r:>{w}}" # one\nb = f\'\'\'{\n1}#\'\'\' # two\nc = "\\"#" + r"\\"#" # three\nd = f"{{#}}" # four'
-    assert [text[start:end] for start, end in find_spans(text).comments] == ["# one", "# two", '# three', "# four"]
+    assert [text[start:end] for start, end in find_spans(text).comments] == ["# one", "# two", "# three", "# four"]
 
 
 def test_positions_of_a_suppression_count_characters() -> None:

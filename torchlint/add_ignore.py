@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from torchlint.comments import Spans, find_spans
 from torchlint.engine import SYNTAX_ERROR, UNUSED_SUPPRESSION
-from torchlint.reports.output import display_path
+from torchlint.fixing.apply import WriteError, write_atomically
+from torchlint.reports.output import display_path, visible
 from torchlint.reports.summary import counted
 from torchlint.source import Edit, SourceError, SourceFile
 from torchlint.suppressions import Directive, Suppressions, lines_around, rewrite_names, statement_lines
@@ -33,10 +34,9 @@ def add_ignores(reports: Sequence[FileReport], plans: Mapping[str, Plan], quiet:
             continue
         try:
             _annotate(Path(report.path), findings)
-        except (OSError, SourceError) as error:
+        except (OSError, SourceError, WriteError) as error:
             failed = True
-            reason = error.message if isinstance(error, SourceError) else error.strerror or error
-            print(f"error: {display_path(report.path)}: no comment was added: {reason}", file=sys.stderr)
+            print(f"error: {display_path(report.path)}: no comment was added: {visible(str(error))}", file=sys.stderr)
         else:
             added, files = added + len(findings), files + 1
     if not quiet:
@@ -45,11 +45,9 @@ def add_ignores(reports: Sequence[FileReport], plans: Mapping[str, Plan], quiet:
 
 
 def _annotate(path: Path, findings: Iterable[Diagnostic]) -> None:
-    from torchlint.fixing.apply import write_atomically
-
     source = SourceFile.read(path)
     edited = with_ignores(source, findings)
-    write_atomically(path, edited.encode())
+    write_atomically(path, edited.encode(), expected_old=source.raw)
 
 
 def with_ignores(source: SourceFile, findings: Iterable[Diagnostic]) -> SourceFile:

@@ -161,14 +161,16 @@ def _fails(report: FileReport, plans: dict[str, Plan]) -> bool:
 
 
 def _complain(problems: Sequence[str], reports: Sequence[FileReport]) -> bool:
-    """Print what went wrong to stderr, each message once; whether there was any."""
-    messages = [f"error: {problem}" for problem in problems]
+    """Print what went wrong to stderr, each message once; whether there was an error."""
+    errors = [f"error: {problem}" for problem in problems]
+    warnings = []
     for report in reports:
-        messages += [f"error: {report.unreadable}"] if report.unreadable else []
-        messages += report.errors
-    for message in dict.fromkeys(messages):
+        errors += [f"error: {report.unreadable}"] if report.unreadable else []
+        errors += report.errors
+        warnings += [f"warning: {message}" for message in report.warnings]
+    for message in dict.fromkeys(errors + warnings):
         print(visible(message), file=sys.stderr)
-    return bool(messages)
+    return bool(errors)
 
 
 def _write_findings(reports: Sequence[FileReport], form: str, statistics: bool, output: Output) -> None:

@@ -11,11 +11,14 @@ import msgspec
 from torchlint.config import Settings  # noqa: TC001  (msgspec reads the annotations)
 from torchlint.diagnostics import Diagnostic, FileReport
 from torchlint.engine import SYNTAX_ERROR, Registry, check_module, internal_error, syntax_diagnostic, to_diagnostics
+from torchlint.rule import Safety
 from torchlint.source import SourceError, SourceFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from torchlint.engine import Checked
+    from torchlint.rule import Finding
     from torchlint.semantics import Module, ProjectLayout
 
 # Parsed modules wait in memory between the two phases up to this many bytes of source; the rest is parsed again.
@@ -30,7 +33,8 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
     `path` is absolute, `relative` is posix and starts at the project's root. `action` is "check", "fix" (repair and
     write), "diff" (repair and show) or "fix-source" (repair and hand back); `unsafe` admits unsafe fixes. With
     `build_edits`, findings carry the edits of their fixes. `fail_on` is the least level that fails the run;
-    `may_write` is False where the settings in force are not those that somebody configured.
+    `may_write` is False where the settings in force are not those that somebody configured. `shown` is the path in
+    a diff.
     """
 
     path: str
@@ -43,6 +47,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
     build_edits: bool = False
     fail_on: str = "warning"
     may_write: bool = True
+    shown: str = ""
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True):
@@ -101,8 +106,7 @@ class Checker:
             module = self._kept.pop(plan.path, None)
             if module is not None:
                 self._kept_bytes -= len(module.source.raw)
-                self._attach(module, plan, linked)
-                return self._finish(module, plan)
+                return self._finish(module, plan, linked)
             source = self._read(plan.path)
             return self._check_source(source, plan, linked)
         except SourceError as error:
@@ -121,8 +125,7 @@ class Checker:
             module = self._module(source, plan.relative)
         except SourceError as error:
             return self._broken(plan, error, source)
-        self._attach(module, plan, linked)
-        return self._finish(module, plan)
+        return self._finish(module, plan, linked)
 
     def _read(self, path: str) -> SourceFile:
         data = self._overlay.get(path)
@@ -144,14 +147,38 @@ class Checker:
         """The report on a file that cannot hold a finding but for cells that do not parse."""
         return Answer(FileReport(plan.path, tuple(self._cell_errors(source, plan))), True)
 
-    def _finish(self, module: Module, plan: Plan) -> Answer:
+    def _finish(self, module: Module, plan: Plan, linked: bytes | None) -> Answer:
+        self._attach(module, plan, linked)
         checked = check_module(module, plan.codes, self._registry)
-        findings = to_diagnostics(module.source, checked.findings, plan.build_edits)
-        findings += self._cell_errors(module.source, plan)
-        findings.sort(key=lambda finding: finding.order)
+        report = FileReport(plan.path, self._diagnostics(module.source, checked, plan), checked.errors)
+        if plan.action != "check" and any(_is_allowed(finding, plan) for finding in checked.findings):
+            report = self._repair(module, checked, plan, linked, report)
         self._collect(len(module.source.raw))
-        report = FileReport(plan.path, tuple(findings), checked.errors)
         return Answer(report, not checked.errors and not checked.expires)
+
+    def _diagnostics(self, source: SourceFile, checked: Checked, plan: Plan) -> tuple[Diagnostic, ...]:
+        findings = to_diagnostics(source, checked.findings, plan.build_edits) + self._cell_errors(source, plan)
+        return tuple(sorted(findings, key=lambda finding: finding.order))
+
+    def _repair(
+        self, module: Module, checked: Checked, plan: Plan, linked: bytes | None, report: FileReport
+    ) -> FileReport:
+        """The report after the file's fixes: what is left is what the rules find in the repaired text."""
+        from torchlint import repair
+
+        def lint(source: SourceFile) -> Checked:
+            if source is module.source:
+                return checked
+            fresh = self._module(source, plan.relative)
+            self._attach(fresh, plan, linked)
+            return check_module(fresh, plan.codes, self._registry)
+
+        repaired = repair.repair(module.source, lint, plan.unsafe)
+        report = msgspec.structs.replace(report, warnings=repaired.warnings)
+        if repaired.source is module.source:
+            return report
+        left = self._diagnostics(repaired.source, lint(repaired.source), plan)
+        return repair.deliver(repaired, plan, report, left)
 
     def _cell_errors(self, source: SourceFile, plan: Plan) -> list[Diagnostic]:
         if SYNTAX_ERROR not in plan.codes:
@@ -169,6 +196,10 @@ class Checker:
         if self._uncollected > COLLECT_BYTES:
             self._uncollected = 0
             gc.collect()
+
+
+def _is_allowed(finding: Finding, plan: Plan) -> bool:
+    return finding.fix is not None and (plan.unsafe or finding.fix.safety is Safety.SAFE)
 
 
 def _is_relevant(data: bytes) -> bool:

@@ -73,7 +73,8 @@ class FileReport(msgspec.Struct, frozen=True, array_like=True):
 
     path: the absolute path.
     findings: what is left to report, in order.
-    errors: messages about torchlint itself (a rule that raised, a fix that failed its verification).
+    errors: messages about what torchlint failed to do (a rule that raised, a file that cannot be written).
+    warnings: messages about fixes that were not made because their result did not pass verification.
     unreadable: why the file could not be read, or "".
     fixed: how often each code was repaired.
     diff: the unified diff of those repairs where one was asked for.
@@ -83,6 +84,7 @@ class FileReport(msgspec.Struct, frozen=True, array_like=True):
     path: str
     findings: tuple[Diagnostic, ...] = ()
     errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     unreadable: str = ""
     fixed: dict[str, int] = {}
     diff: str = ""

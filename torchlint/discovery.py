@@ -129,7 +129,7 @@ class Discovery:
             return listing
         for entry in entries:
             is_folder = entry.is_dir(follow_symlinks=False)
-            if not is_folder and not (entry.name.endswith(_SUFFIXES) and entry.is_file()):
+            if not is_folder and not (entry.name.endswith(_SUFFIXES) and os.path.isfile(entry.path)):
                 continue
             if entry.name in excludes.names or excludes.match(entry.path, is_folder):
                 continue

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchlint.checker import Plan
 from torchlint.config import ConfigError, ConfigFinder, Resolved
+from torchlint.reports.output import display_path
 from torchlint.selection import codes_for_file, selected_codes
 from torchlint.torch_target import TargetFinder
 
@@ -45,6 +46,7 @@ class Planner:
                 unsafe=resolved.value("unsafe-fixes"),
                 build_edits=self._build_edits,
                 fail_on=resolved.value("fail-on"),
+                shown=display_path(path),
                 may_write=not resolved.broken and codes is not None,
             )
 

@@ -345,7 +345,8 @@ def write_atomically(path: Path, data: bytes, expected_old: bytes | None = None)
     target = Path(os.path.realpath(path))
     try:
         mode = target.stat().st_mode
-        if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(target, os.W_OK):
+        # A folder that may be written lets anybody replace a file in it, even one that is not theirs to change.
+        if not os.access(target, os.W_OK):
             raise WriteError(f"{path}: the file is read-only")
         _require_content(path, target, expected_old)
         _replace(path, target, data, expected_old, mode)

@@ -136,6 +136,8 @@ def _with_argument(call: cst.Call, name: str, value: str) -> cst.Call:
     equal = next((arg.equal for arg in reversed(call.args) if isinstance(arg.equal, cst.AssignEqual)), tight)
     argument = cst.Arg(new_value, keyword=cst.Name(name), equal=equal)
     if not call.args:
+        if comments_in(render(call.whitespace_before_args)):
+            raise Unfixable("the call holds nothing but a comment")
         return call.with_changes(args=[argument])
     last = call.args[-1]
     if isinstance(last.value, cst.GeneratorExp) and not last.value.lpar:
@@ -192,20 +194,23 @@ def _without_argument(call: cst.Call, place: int) -> cst.Call:
 
     args = list(call.args)
     dropped = args.pop(place)
+    behind = dropped.comma.whitespace_after if isinstance(dropped.comma, cst.Comma) else dropped.whitespace_after_arg
+    before = call.whitespace_before_args
+    if place:
+        previous_comma = args[place - 1].comma
+        assert isinstance(previous_comma, cst.Comma)
+        before = previous_comma.whitespace_after
+    above = before.empty_lines if isinstance(before, cst.ParenthesizedWhitespace) else ()
+    if any(line.comment for line in above) or comments_in(render(behind)):
+        raise Unfixable("the argument has a comment of its own")
     if not args:
-        empty = cst.SimpleWhitespace("")
-        kept = call.whitespace_before_args if comments_in(render(call.whitespace_before_args)) else empty
-        return call.with_changes(args=[], whitespace_before_args=kept)
+        return call.with_changes(args=[], whitespace_before_args=cst.SimpleWhitespace(""))
     if place == len(args):
-        previous = args[-1]
-        assert isinstance(previous.comma, cst.Comma)
-        before = previous.comma.whitespace_after
+        gap = _joined_whitespace(before, behind)
         if isinstance(dropped.comma, cst.Comma):
-            gap = _joined_whitespace(before, dropped.comma.whitespace_after)
-            args[-1] = previous.with_changes(comma=dropped.comma.with_changes(whitespace_after=gap))
+            args[-1] = args[-1].with_changes(comma=dropped.comma.with_changes(whitespace_after=gap))
         else:
-            gap = _joined_whitespace(before, dropped.whitespace_after_arg)
-            args[-1] = previous.with_changes(comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=gap)
+            args[-1] = args[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=gap)
     return call.with_changes(args=args)
 
 
@@ -215,7 +220,7 @@ def _joined_whitespace(
     """What stands where something between two gaps was: the first gap's comments, the second one's last line."""
     import libcst as cst
 
-    if not isinstance(before, cst.ParenthesizedWhitespace) or comments_in(render(behind)):
+    if not isinstance(before, cst.ParenthesizedWhitespace):
         return behind
     if isinstance(behind, cst.ParenthesizedWhitespace):
         return before.with_changes(indent=behind.indent, last_line=behind.last_line)

@@ -141,7 +141,7 @@ def _is_length(call: ast.Call, path: str) -> bool:
 
 
 def _counts_from_zero(counter: ast.expr, growth: Growth) -> bool:
-    """Whether `counter` is the growing loop's own, from `enumerate(…)`, `range(n)` or `range(0, n)`, and not rebound."""
+    """Whether `counter` is the growing loop's own, of `enumerate(…)`, `range(n)` or `range(0, n)`, and not rebound."""
     loop = growth.loop
     if not isinstance(counter, ast.Name) or not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
         return False
@@ -266,7 +266,7 @@ _COPIES = frozenset(
 
 
 def _require_unshared(growth: Growth, others: list[ast.expr]) -> None:
-    """Raises Unfixable where the loop may change a piece in place after it was gathered: cat copied it, a list does not."""
+    """Raises Unfixable where the loop may change a gathered piece in place: cat copied it, a list does not."""
     bindings = _bindings_in(growth.loop)
     shared: dict[str, None] = {}
     waiting = list(others)

@@ -115,6 +115,8 @@ def wrap_in_with(source: SourceFile, statements: Sequence[ast.stmt], context: st
     indentation = _indentation(source, start)
     start -= len(indentation)
     end = _line_end(source, source.span(last)[1])
+    if hasattr(last, "body"):
+        end = _block_end(source, end, indentation)
     old = unix_newlines(source.text[start:end])
     with libcst_border():
         import libcst as cst
@@ -145,7 +147,10 @@ def wrap_in_with(source: SourceFile, statements: Sequence[ast.stmt], context: st
             raise Unfixable("the statements would change when they are indented")
     if len(meant) != len(statements) or dump_all(meant) != dump_all(statements):
         raise Unfixable("the statements do not stand on lines of their own")
-    return replacement(source, start, end, new)
+    # libcst indents blank lines of a module's own block too.
+    with_line, *lines = new.split("\n")
+    lines = [line if line.strip() else old_line for line, old_line in zip(lines, old.split("\n"), strict=True)]
+    return replacement(source, start, end, "\n".join([with_line, *lines]))
 
 
 def _statement_start(source: SourceFile, statement: ast.stmt) -> int:

@@ -12,7 +12,6 @@ from torchlint.semantics.values import (
     DEVICE,
     EMPTY_LIST,
     HOST_TENSOR,
-    LONGEST_REFERENCE,
     MODULE,
     NDARRAY,
     NONE,
@@ -61,17 +60,16 @@ def symbol(name: str) -> Value:
     return found
 
 
-def deferred(reference: str, suffix: str = "") -> Value:
-    """What the link step will know: "pkg.mod:Net().encode" is the method of an instance made in another file.
+def result(reference: str) -> Value:
+    """What calling something of another file gives: the link step will know."""
+    return Value("ref", name=reference + "()") if reference.count("()") < 2 else UNKNOWN
 
-    The suffix goes to every alternative of the reference.
-    """
-    if suffix:
-        for separator in ("|", "&"):
-            reference = separator.join(part + suffix for part in reference.split(separator)) if separator in reference else reference
-        if "|" not in reference and "&" not in reference:
-            reference += suffix
-    return Value("ref", name=reference) if len(reference) < LONGEST_REFERENCE else UNKNOWN
+
+def _member_of_reference(reference: str, name: str) -> Value:
+    """An attribute of something that another file names (each alternative of a star import gets it)."""
+    if "(" in reference:
+        return UNKNOWN
+    return Value("ref", name="|".join(f"{part}.{name}" for part in reference.split("|")))
 
 
 # Attributes
@@ -89,7 +87,7 @@ def attribute(flow: Flow, base: Value, name: str) -> Value:
     if kind == "tensor":
         return _tensor_attribute(base, name)
     if kind == "ref":
-        return deferred(base.name, f".{name}")
+        return _member_of_reference(base.name, name)
     if kind in ("module", "instance", "dataset", "loader", "optimizer", "class", "super") and ":" in base.name:
         member = flow.module.member(base, name)
         if member is not None:
@@ -210,7 +208,7 @@ def binary(left: Value, right: Value, op: ast.operator) -> Value:
         return STRING
     if a in ("list", "tuple") and b in ("list", "tuple") and isinstance(op, ast.Add):
         return join(Value("list", items=(left.element,) if left.items else ()), Value("list", items=(right.element,) if right.items else ()))
-    if a in ("list", "tuple") and b == "number" and isinstance(op, ast.Mult):
+    if a == "list" and b in ("number", "unknown") and isinstance(op, ast.Mult):
         return Value("list", items=(left.element,) if left.items else ())
     return UNKNOWN
 
@@ -252,7 +250,7 @@ def call(
         return _call_member(flow, node, callee, "__call__", positional, keywords, starred)
     if kind == "ref":
         _project_call(flow, node, callee.name, positional, keywords, starred)
-        return deferred(callee.name, "()")
+        return result(callee.name)
     if kind == "metric":
         return Value("tensor", dtype="float", grad=False)
     return UNKNOWN
@@ -312,7 +310,7 @@ def instance_of(flow: Flow, cls: Value) -> Value:
     if cls.kind == "class":
         return _instance(flow, cls.name, [], [])
     if cls.kind == "ref":
-        return deferred(cls.name, "()")
+        return result(cls.name)
     if cls.kind != "symbol":
         return UNKNOWN
     name = cls.name

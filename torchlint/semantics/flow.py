@@ -18,7 +18,6 @@ from torchlint import torch_api
 from torchlint.semantics import calls
 from torchlint.semantics.names import COMPREHENSIONS, Class, Function, FunctionNode, Scope, path_of
 from torchlint.semantics.values import (
-    ANY_MODULE,
     CPU,
     DEVICE,
     EMPTY_DICT,
@@ -176,10 +175,8 @@ class Flow:
             self._store(name, value, env)
 
     def _with_evidence(self, value: Value, usage: set[str]) -> Value:
-        """A value that flow does not know, by what is done with it; a reference stays the first thing to try."""
+        """A value that flow does not know, by what is done with it."""
         evidence = self._evidence(usage)
-        if evidence.kind == "module" and value.kind == "ref":
-            return Value("ref", name=f"{value.name}|{ANY_MODULE}") if ANY_MODULE not in value.name else value
         return evidence if evidence.kind != "unknown" else value
 
     def _evidence(self, usage: set[str], in_forward: bool = False) -> Value:

@@ -23,6 +23,7 @@ from torchlint.semantics.layers_facts import (
 )
 from torchlint.semantics.layers_flow import LayerFlow
 from torchlint.semantics.layers_graph import BATCH_NORMS, Layer
+from torchlint.semantics.layers_roots import pairing_roots, root_of, with_users
 from torchlint.semantics.layers_widths import Width, literal_sizes, unaligned_widths
 
 if TYPE_CHECKING:
@@ -49,18 +50,17 @@ class Layers:
     def __init__(self, module: Module) -> None:
         self._module = module
 
-    @cached_property
-    def _flow(self) -> LayerFlow:
-        flow = LayerFlow(self._module)
-        flow.run()
-        return flow
-
     def biases_before_norms(self) -> list[BiasedLayer]:
         """Layers with a bias whose output goes straight, and only, into norms that cancel it, in source order."""
         text = self._module.source.text
         if not may_hold_layers(text) or not self._may_hold_norms(text) or not self._may_have_bias(text):
             return []
-        hidden = self._hidden()
+        flow = LayerFlow(self._module)
+        roots = pairing_roots(self._module, flow.maker)
+        if not roots:
+            return []
+        flow.run(roots)
+        hidden = self._hidden(flow)
         found = [
             BiasedLayer(
                 layer.call,
@@ -69,7 +69,7 @@ class Layers:
                 layer.argument,
                 not has_star(layer.call),
             )
-            for layer in self._flow.layer_at.values()
+            for layer in flow.layer_at.values()
             if layer.bias and _cancelled(layer) and layer not in hidden and not self._bias_needed(layer)
         ]
         return sorted(found, key=lambda f: (f.call.lineno, f.call.col_offset))
@@ -79,10 +79,16 @@ class Layers:
         if not may_hold_layers(self._module.source.text) and "Embedding" not in self._module.source.text:
             return []
         sizes = literal_sizes(self._module)
-        return unaligned_widths(self._module, self._flow, sizes) if sizes else []
+        if not sizes:
+            return []
+        flow = LayerFlow(self._module)
+        flow.run(with_users(self._module, {root_of(self._module, size.call) for size in sizes}))
+        return unaligned_widths(self._module, flow, sizes)
 
     def _may_hold_norms(self, text: str) -> bool:
-        return "Norm" in text or any(m.cancels_mean for m in self._module.linked.layers.makers.values())
+        return any(word in text for word in ("BatchNorm", "InstanceNorm", "GroupNorm")) or any(
+            m.cancels_mean for m in self._module.linked.layers.makers.values()
+        )
 
     def _may_have_bias(self, text: str) -> bool:
         makers = self._module.linked.layers.makers.values()
@@ -97,16 +103,14 @@ class Layers:
         codes = bias_codes(self._module) if ".bias" in self._module.source.text else []
         return tuple(sorted({kind for code in codes if code.applied for kind in code.kinds}))
 
-    def _hidden(self) -> set[Layer]:
+    def _hidden(self, flow: LayerFlow) -> set[Layer]:
         """Layers that are used in ways which the graph does not show."""
-        flow = self._flow
-        return flow.hidden | {*self._called_elsewhere(), *self._built_for_others(), *flow.never_called()}
+        return flow.hidden | {*self._called_elsewhere(flow), *self._built_for_others(flow), *flow.never_called()}
 
-    def _called_elsewhere(self) -> Iterator[Layer]:
+    def _called_elsewhere(self, flow: LayerFlow) -> Iterator[Layer]:
         """`backbone.conv1(x)`: layers in an attribute that is called, or whose bias is read, through another object."""
-        module, flow = self._module, self._flow
         for name, layers in flow.owners.items():
-            for call in module.calls_named(name):
+            for call in self._module.calls_named(name):
                 if isinstance(call.func, ast.Attribute) and not self._is_own(call.func.value):
                     yield from layers
 
@@ -114,13 +118,13 @@ class Layers:
         method = self._module.method_around(receiver)
         return isinstance(receiver, ast.Name) and method is not None and receiver.id == method.self_name
 
-    def _built_for_others(self) -> Iterator[Layer]:
+    def _built_for_others(self, flow: LayerFlow) -> Iterator[Layer]:
         """Layers that end what a function builds for callers out of sight."""
         module = self._module
         seen_by_others = module.linked.layers.shared | module.linked.escapes
         for function in module.functions:
             if function.name not in module.index.calls or module.id_of(function) in seen_by_others:
-                yield from self._flow.returned(function)
+                yield from flow.returned(function)
 
 
 def _cancelled(layer: Layer) -> bool:

@@ -103,7 +103,12 @@ def summarize_layers(module: Module) -> LayerSummary:
 def maker_of_function(module: Module, function: Function) -> Maker | None:
     """The layer that a function builds, where all it does is to return that layer's call."""
     body = [s for s in function.node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-    if function.is_generator or len(body) != 1 or not isinstance(body[0], ast.Return) or not isinstance(body[0].value, ast.Call):
+    if (
+        function.is_generator
+        or len(body) != 1
+        or not isinstance(body[0], ast.Return)
+        or not isinstance(body[0].value, ast.Call)
+    ):
         return None
     call = body[0].value
     kind = module.qualified(call.func) or ""
@@ -133,7 +138,7 @@ def maker_of_class(module: Module, cls: Class) -> Maker | None:
     if init is None:
         return Maker(kind, True, "bias", BIAS_POSITION[kind])
     calls = [c for c in module.calls_named("__init__") if module.function_of(c) is init]
-    if len(calls) != 1 or not _is_super_call(calls[0]):
+    if len(calls) != 1 or not (isinstance(calls[0].func, ast.Attribute) and is_super(calls[0].func.value)):
         return None
     maker = _maker(kind, calls[0], init, bound=True)
     return maker if maker.parameter else Maker(kind)
@@ -218,9 +223,9 @@ def _makers(module: Module) -> Iterator[tuple[str, Maker]]:
             yield module.id_of(cls), maker
 
 
-def _is_super_call(call: ast.Call) -> bool:
-    receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
-    return isinstance(receiver, ast.Call) and last_name(receiver.func) == "super"
+def is_super(node: ast.expr) -> bool:
+    """Whether an expression is a call of `super`."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
 def _first_input(function: Function) -> str:
@@ -250,7 +255,9 @@ def _before_norm(forward: Function) -> Iterator[ast.AST]:
     """The nodes of the statements before the one that normalizes."""
     for statement in forward.node.body:
         nodes = list(ast.walk(statement))
-        if any(isinstance(n, ast.Call) and last_name(n.func) in ("batch_norm", "instance_norm", "forward") for n in nodes):
+        if any(
+            isinstance(n, ast.Call) and last_name(n.func) in ("batch_norm", "instance_norm", "forward") for n in nodes
+        ):
             return
         yield from nodes
 
@@ -297,7 +304,9 @@ def _classes_as_values(module: Module) -> set[str]:
         parent = module.parents.get(node)
         if isinstance(parent, ast.Call) and (parent.func is node or last_name(parent.func) in ("isinstance", "super")):
             continue
-        if not isinstance(parent, (ast.Attribute, ast.ClassDef, ast.arg, ast.AnnAssign)) and isinstance(node.ctx, ast.Load):
+        if not isinstance(parent, (ast.Attribute, ast.ClassDef, ast.arg, ast.AnnAssign)) and isinstance(
+            node.ctx, ast.Load
+        ):
             found.add(value.name)
     return found
 

@@ -41,7 +41,7 @@ TRANSFORMERS = frozenset(
         "torch.nn.MultiheadAttention",
     }
 )
-RECURRENT = frozenset(f"torch.nn.{name}" for name in "LSTM GRU RNN LSTMCell GRUCell RNNCell".split())
+RECURRENT = frozenset(f"torch.nn.{name}" for name in ["LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"])
 # Layers that multiply what they take in by a weight matrix.
 MULTIPLYING = frozenset(BIAS_POSITION) | TRANSFORMERS | RECURRENT | {"torch.nn.Bilinear"}
 

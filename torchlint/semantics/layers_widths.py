@@ -71,7 +71,9 @@ def literal_sizes(module: Module) -> list[SizedLayer]:
 def _sized(module: Module, call: ast.Call, kind: str) -> SizedLayer:
     def sizes(*parameters: tuple[str, int]) -> tuple[Size, ...]:
         values = ((name, argument(call, name, position)) for name, position in parameters)
-        return tuple(Size(name, *known) for name, node in values if node is not None and (known := _literal(module, node)))
+        return tuple(
+            Size(name, *known) for name, node in values if node is not None and (known := _literal(module, node))
+        )
 
     if kind in EMBEDDINGS:
         return SizedLayer(call, kind, sizes(("embedding_dim", 1)), (), sizes(("num_embeddings", 0)), False)
@@ -131,7 +133,9 @@ def unaligned_widths(module: Module, flow: LayerFlow, layers: list[SizedLayer]) 
             if any(size.value >= SMALLEST for size in taken.outputs):
                 sizes = flagged.setdefault(taken.call, [])
                 sizes.extend(size for size in taken.inputs if size.value in made and size not in sizes)
-    found = [Width(call, by_call[call].kind.rpartition(".")[2], tuple(sizes)) for call, sizes in flagged.items() if sizes]
+    found = [
+        Width(call, by_call[call].kind.rpartition(".")[2], tuple(sizes)) for call, sizes in flagged.items() if sizes
+    ]
     return sorted(found, key=lambda w: (w.call.lineno, w.call.col_offset))
 
 
@@ -167,7 +171,9 @@ def _shared_rows(module: Module, sized: SizedLayer, layers: list[SizedLayer]) ->
             continue
         owner = module.class_of(sized.call)
         same = any(
-            other.kind == "torch.nn.Linear" and module.class_of(other.call) is owner and size.value in [s.value for s in other.outputs]
+            other.kind == "torch.nn.Linear"
+            and module.class_of(other.call) is owner
+            and size.value in [s.value for s in other.outputs]
             for other in layers
         )
         if same or _weight_shared(module, sized.call):

@@ -412,7 +412,7 @@ class Module:
         function = self._functions_by_id.get(function_id)
         if function is not None:
             return self.flow.result_of(function)
-        return self.linked.returns.get(function_id, calls.deferred(function_id, "()"))
+        return self.linked.returns.get(function_id, calls.result(function_id))
 
     def parameter_reference(self, name: ast.Name) -> str | None:
         """A reference to a parameter, for the link step: what call sites pass says what calling it means."""
@@ -488,6 +488,49 @@ class Module:
 
     # The summary
 
+    def declarations(self) -> FileSummary:
+        """What the file defines and re-exports, without what its functions do: all that resolving names needs."""
+        self.flow.ensure(self.index.root)
+        return FileSummary(
+            module=self.name,
+            functions=tuple(FunctionFacts(self.id_of(f), ()) for f in self.functions),
+            classes=tuple(self._declared(c) for c in self.classes),
+            names=self._root_names(),
+            stars=self._stars(),
+            references=tuple(sorted(self._imported_names())),
+        )
+
+    def _declared(self, cls: Class) -> ClassFacts:
+        properties = tuple(sorted(n for n, m in cls.methods.items() if m.is_property))
+        return ClassFacts(self.id_of(cls), tuple(self.direct_bases(self.id_of(cls))), tuple(sorted(cls.methods)), properties)
+
+    def _root_names(self) -> dict[str, Value]:
+        """What the module body binds, as far as it is known."""
+        found = self.flow.joined.get(self.index.root, {})
+        return {name: value for name, value in found.items() if value.kind not in ("unknown", "none", "number", "string")}
+
+    def _imported_names(self) -> set[str]:
+        """Every project name that an import anywhere in the file, or an attribute of an imported module, refers to."""
+        for node in self.index.imports:
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if alias.name != "*":
+                        self.imported_from(node, alias.name)
+        for scope in self.index.scopes.values():
+            for path, attributes in scope.usage.items():
+                self._refer(path, attributes)
+        return self.references
+
+    def _refer(self, path: str, attributes: set[str]) -> None:
+        """Note `module.name` for an imported project module, and names that only a star import can bind."""
+        head, _, rest = path.partition(".")
+        value = self.flow.lookup(head, None, self.index.root)
+        for part in rest.split(".") if rest else ():
+            value = self.package_attribute(value.name, part) if value.kind == "package" else UNKNOWN
+        if value.kind == "package":
+            for attribute in attributes:
+                self.package_attribute(value.name, attribute.lstrip("."))
+
     def summary(self) -> FileSummary:
         """What other files may need to know of this one."""
         self.flow.ensure_all()
@@ -500,16 +543,11 @@ class Module:
         ]
         body = f"{self.name}:{MODULE_BODY}"
         functions.append(self._function_facts(None, loops.get(body, ()), events.get(body, ()), made.get(body, ())))
-        names = {
-            name: value
-            for name, value in self.flow.joined.get(self.index.root, {}).items()
-            if value.kind not in ("unknown", "none", "number", "string") or value.kind == "none"
-        }
         return FileSummary(
             module=self.name,
             functions=tuple(functions),
             classes=tuple(self._class_facts(c) for c in self.classes),
-            names=names,
+            names=self._root_names(),
             stars=self._stars(),
             escapes=tuple(sorted(self._escapes())),
             references=tuple(sorted(self.references | {c.callee for c in self.flow.calls.values() if ":" in c.callee})),
@@ -692,18 +730,13 @@ class Module:
         )
 
     def _class_facts(self, cls: Class) -> ClassFacts:
+        declared = self._declared(cls)
         attributes = {}
         for name in {*cls.writers, *(key[1] for key in self.flow.attributes if key[0] is cls)}:
             value = self.flow.attribute_of(cls, name)
             if value.kind not in ("unknown", "none", "number", "string", "function", "bound"):
                 attributes[name] = value
-        return ClassFacts(
-            id=self.id_of(cls),
-            bases=tuple(self.direct_bases(self.id_of(cls))),
-            methods=tuple(sorted(cls.methods)),
-            properties=tuple(sorted(n for n, m in cls.methods.items() if m.is_property)),
-            attributes=dict(sorted(attributes.items())),
-        )
+        return ClassFacts(declared.id, declared.bases, declared.methods, declared.properties, dict(sorted(attributes.items())))
 
     def _escapes(self) -> set[str]:
         """Functions handed over as values: somebody out of view may call them."""

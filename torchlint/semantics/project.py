@@ -17,7 +17,7 @@ import msgspec
 
 from torchlint import torch_api
 from torchlint.semantics.layers import LayerSummary, LinkedLayers, link_layers
-from torchlint.semantics.values import ANY_MODULE, MODULE, NUMBER, UNKNOWN, Value, join_all, may_carry_graph
+from torchlint.semantics.values import UNKNOWN, Value, join_all, may_carry_graph
 
 Place = tuple[tuple[int, bool], ...]
 
@@ -143,10 +143,10 @@ class FunctionFacts(msgspec.Struct, frozen=True, array_like=True):
 
     id: str
     parameters: tuple[str, ...]
-    returns: Value
-    loops: tuple[LoopFacts, ...]
-    events: tuple[EventFacts, ...]
-    calls: tuple[CallFacts, ...]
+    returns: Value = UNKNOWN
+    loops: tuple[LoopFacts, ...] = ()
+    events: tuple[EventFacts, ...] = ()
+    calls: tuple[CallFacts, ...] = ()
     grad_off: bool = False
     mentions_grad_off: bool = False
     in_module: bool = False
@@ -163,7 +163,7 @@ class ClassFacts(msgspec.Struct, frozen=True, array_like=True):
     bases: tuple[str, ...]
     methods: tuple[str, ...]
     properties: tuple[str, ...]
-    attributes: dict[str, Value]
+    attributes: dict[str, Value] = {}
 
 
 class FileSummary(msgspec.Struct, frozen=True):
@@ -276,12 +276,7 @@ class Project:
             return UNKNOWN
         self._resolving.add(reference)
         try:
-            if "|" in reference:
-                value = self._first_found(reference.split("|"))
-            elif "&" in reference:
-                value = join_all([self.resolve(part) for part in reference.split("&")])
-            else:
-                value = self._resolve_one(reference)
+            value = self._first_found(reference.split("|"))
         finally:
             self._resolving.discard(reference)
         self._resolved[reference] = value
@@ -290,7 +285,7 @@ class Project:
     def _first_found(self, candidates: list[str]) -> Value:
         value = UNKNOWN
         for candidate in candidates:
-            value = self.resolve(candidate)
+            value = self._resolve_one(candidate)
             if value.kind != "unknown":
                 break
         return value
@@ -300,8 +295,6 @@ class Project:
             return Value("function", name=reference)
         if reference in self.classes:
             return Value("class", name=reference)
-        if reference == ANY_MODULE:
-            return MODULE
         function, at, parameter = reference.partition("@")
         if at:
             return self.parameters.get(function, {}).get(parameter, UNKNOWN)
@@ -342,8 +335,6 @@ class Project:
             forward = self.find_method(value.name, "forward") if ":" in value.name else None
             result = self.settle(self.returns[forward]) if forward is not None else UNKNOWN
             return result if result.kind not in ("unknown", "none") else Value("tensor", opaque=True)
-        if value.kind == "method":
-            return _method_result(value.items[0], value.name)
         return UNKNOWN
 
     def _member(self, value: Value, name: str) -> Value:
@@ -351,8 +342,6 @@ class Project:
             return self.resolve(f"{value.name}:{name}")
         if value.kind == "symbol":
             return Value("symbol", name=torch_api.canonical(f"{value.name}.{name}"))
-        if value.kind == "tensor" or (value.kind == "module" and name in torch_api.MODULE_SELF_METHODS):
-            return Value("method", name=name, items=(value,))
         if ":" not in value.name:
             return UNKNOWN
         method = self.find_method(value.name, name)
@@ -728,17 +717,6 @@ def family_of(bases: list[str]) -> str:
         if base == "torch.autograd.Function":
             return "autograd"
     return ""
-
-
-def _method_result(receiver: Value, name: str) -> Value:
-    """What a method of a tensor or module gives, as far as its name says."""
-    moved = name in ("to", "cuda")
-    if receiver.kind == "module":
-        return msgspec.structs.replace(receiver, host=receiver.host and not moved)
-    kind = torch_api.TENSOR_METHODS.get(name)
-    if kind is not None:
-        return NUMBER if kind == "number" else Value(kind) if kind in ("ndarray", "list") else UNKNOWN
-    return msgspec.structs.replace(receiver, host=name == "cpu" or (receiver.host and not moved), dtype="", opaque=False)
 
 
 def _has(function: FunctionFacts, *kinds: str) -> bool:

@@ -59,9 +59,6 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True):
         return UNKNOWN
 
 
-LONGEST_REFERENCE = 200
-ANY_MODULE = "!module"  # in a reference: some nn.Module
-
 UNKNOWN = Value("unknown")
 PLAIN = Value("unknown", grad=False)  # unknown, but no tensor with a graph
 NONE = Value("none")
@@ -95,8 +92,6 @@ def join(a: Value, b: Value) -> Value:
         return b
     if b.kind == "none":
         return a
-    if kind == "ref" or b.kind == "ref":
-        return _join_references(a, b)
     if kind != b.kind:
         if {kind, b.kind} == {"number", "tensor"}:
             return msgspec.structs.replace(a if kind == "tensor" else b, sure=False)
@@ -127,20 +122,6 @@ def join(a: Value, b: Value) -> Value:
     if kind in ("number", "string", "ndarray"):
         return Value(kind)
     return UNKNOWN
-
-
-def _join_references(a: Value, b: Value) -> Value:
-    """Two references, or one and a module: the link step joins what they turn out to be."""
-    parts: list[str] = []
-    for value in (a, b):
-        if value.kind == "ref":
-            parts += [part for part in value.name.split("&") if part not in parts]
-        elif value.kind == "module":
-            parts.append(ANY_MODULE)
-        else:
-            return UNKNOWN
-    name = "&".join(sorted(set(parts)))
-    return Value("ref", name=name) if len(name) < LONGEST_REFERENCE else UNKNOWN
 
 
 def join_all(values: tuple[Value, ...] | list[Value]) -> Value:
