@@ -279,7 +279,7 @@ def test_exit_non_zero_on_fix_and_fix_only(torchlint: CommandLine) -> None:
     assert torchlint("--fix", "--unsafe-fixes", "--exit-non-zero-on-fix", "other.py").status == 0
     write("other.py")
     run = torchlint("--fix-only", "--unsafe-fixes")
-    assert (run.status, run.out) == (0, "Fixed 2 issues.\n")
+    assert (run.status, run.out) == (0, "Fixed 3 issues.\n")
     assert Path("other.py").read_text() == FIXED
 
 

@@ -234,8 +234,8 @@ def test_arguments_of_any_layout(
     names = [argument[0] for argument in arguments if argument[1:3].strip().startswith("=")]
     source = SourceFile.from_text(Path("a.py"), text)
     target = call(source.parse(), "g")
-    if names and data.draw(st.booleans()):
-        name = data.draw(st.sampled_from(names))
+    name = data.draw(st.sampled_from(["", *names]))
+    if name:
         operation: Callable[[], list[Edit]] = lambda: edits.drop_argument(source, target, name)  # noqa: E731
         wanted = [keyword.arg for keyword in target.keywords if keyword.arg != name]
     else:
@@ -293,21 +293,18 @@ def test_decorate(before: str, after: str | None) -> None:
             "if 1:\n\ty = 1\r\n\tfor a in b:\r\n\t\tc()  # z\r\n\t\t# deep\r\n\t# shallow\n",
         ),
         ("for a in b: c(); d()\n", "for a in b: c(); d()\ny = 1\n", "y = 1\nfor a in b: c(); d()\n"),
-        ("x; \\\nfor_ = 1\n", None, None),
-        ("if x:\n  for a in b:\n    '''\n'''\n  else:\n    c\n",) * 1
-        + (
+        (
+            "if x:\n  for a in b:\n    '''\n'''\n  else:\n    c\n",
             "if x:\n  for a in b:\n    '''\n'''\n  else:\n    c\n  y = 1\n",
             "if x:\n  y = 1\n  for a in b:\n    '''\n'''\n  else:\n    c\n",
         ),
     ],
 )
-def test_insert_around_a_loop(before: str, after: str | None, in_front: str | None) -> None:
-    kind = ast.For if "for " in before else ast.Assign
-    assert edited(before, lambda source, tree: edits.insert_after(source, statement(tree, kind), "y = 1")) in (
-        after,
-        before + "y = 1\n" if after is None else after,
+def test_insert_around_a_loop(before: str, after: str, in_front: str) -> None:
+    assert edited(before, lambda source, tree: edits.insert_after(source, statement(tree, ast.For), "y = 1")) == after
+    assert (
+        edited(before, lambda source, tree: edits.insert_before(source, statement(tree, ast.For), "y = 1")) == in_front
     )
-    assert edited(before, lambda source, tree: edits.insert_before(source, statement(tree, kind), "y = 1")) == in_front
 
 
 @pytest.mark.parametrize("before", ["a = 1; b\n", "if x: a = 1\n", "if x: \\\n  a = 1\n"])
@@ -454,7 +451,6 @@ def test_the_list_takes_a_name_of_its_own() -> None:
         "for y in data:\n    out = torch.cat((out, y), dim=dim)",
         "for y in data:\n    print(out.shape)\n    out = torch.cat((out, y))",
         "for y in data:\n    out = torch.cat((out, y[out.shape[0]:]))",
-        "for y in data: out = torch.cat((out, y))\nfor z in data: pass",
         "for y in data:\n    try:\n        out = torch.cat((out, y))\n    except ValueError:\n        pass",
         "for y in data:\n    out = torch.cat((out,  # why\n        y))",
         "for y in data:\n    out = torch.cat((out, y))\n    y += 1",
@@ -469,9 +465,6 @@ def test_the_list_takes_a_name_of_its_own() -> None:
     ],
 )
 def test_loops_that_a_list_might_change_are_left(loop: str) -> None:
-    if loop.startswith("for y in data: out"):
-        assert listed(loop) is not None
-        return
     start = "global out\nout = torch.empty(0)" if loop.startswith("global") else "out = torch.empty(0)"
     assert listed(loop.removeprefix("global out\n"), start) is None
 
@@ -481,11 +474,11 @@ def test_loops_that_a_list_might_change_are_left(loop: str) -> None:
     [
         (
             "out = None",
-            "for y in data:\n    if out is None:\n        out = y * 2\n    else:\n        out = torch.cat((out, y))",
+            "for y in data:\n    if out is None: out = y * 2\n    else:\n        out = torch.cat((out, y))",
         ),
         (
             "out = None",
-            "for y in data:\n    if out is None:\n        out = y\n        g()\n    else:\n        out = torch.cat((out, y))",
+            "for y in data:\n    if out is None:\n        out = y; g()\n    else:\n        out = torch.cat((out, y))",
         ),
         (
             "out = None",
@@ -497,11 +490,11 @@ def test_loops_that_a_list_might_change_are_left(loop: str) -> None:
         ),
         (
             "out = None",
-            "for i, y in enumerate(data, 1):\n    if i == 0:\n        out = y\n    else:\n        out = torch.cat((out, y))",
+            "for i, y in enumerate(data, 1):\n    if i == 0: out = y\n    else:\n        out = torch.cat((out, y))",
         ),
         (
             "out = None",
-            "for y in data:\n    if g():\n        pass\n    elif out is None:\n        out = y\n    else:\n        out = torch.cat((out, y))",
+            "for y in data:\n    if g(): pass\n    elif out is None: out = y\n    else:\n        out = torch.cat((out, y))",
         ),
     ],
 )
@@ -542,17 +535,12 @@ def test_an_attribute_is_gathered_where_nobody_sees_it_meanwhile(extra: str, fix
 
 def accumulated(loop: str, integer: bool = False) -> str | None:
     def operation(source: SourceFile, tree: ast.Module) -> list[Edit]:
-        sums = [
-            n
-            for n in ast.walk(tree)
-            if (isinstance(n, ast.AugAssign) and "item" in ast.unparse(n))
-            or ("float(" in ast.unparse(n) and isinstance(n, ast.AugAssign))
-        ]
-        read = next(
-            n for n in ast.walk(sums[0]) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith(("item", "float"))
+        sums = [n for n in ast.walk(tree) if isinstance(n, ast.AugAssign)]
+        reads = [(n, total) for total in sums for n in ast.walk(total) if isinstance(n, ast.Call)]
+        read, total = next(
+            r for r in reads if ast.unparse(r[0].func) == "float" or ast.unparse(r[0].func)[-4:] == "item"
         )
-        outer = next(n for n in ast.walk(tree) if isinstance(n, ast.For | ast.While))
-        return edits.accumulate_then_convert(source, read, sums[0], outer, integer)
+        return edits.accumulate_then_convert(source, read, total, statement(tree, ast.For), integer)
 
     return edited(loop, operation)
 
@@ -577,7 +565,8 @@ def accumulated(loop: str, integer: bool = False) -> str | None:
         (
             "for e in d:\n\tfor x in e:\n\t\tt += l.item()\n\t\tif i % 9 == 0: print(t / i)\n\tt = 0.0\nprint(t)\n",
             False,
-            "for e in d:\n\tfor x in e:\n\t\tt += l.detach().float()\n\t\tif i % 9 == 0: print(float(t) / i)\n\tt = 0.0\nt = float(t)\nprint(t)\n",
+            "for e in d:\n\tfor x in e:\n\t\tt += l.detach().float()\n\t\tif i % 9 == 0: print(float(t) / i)\n"
+            "\tt = 0.0\nt = float(t)\nprint(t)\n",
         ),
         ("for x in d:\n    t += sqrt(l.item())\n", False, None),
         ("for x in d:\n    t += 1 / l.item()\n", False, None),

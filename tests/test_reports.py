@@ -143,7 +143,7 @@ def test_statistics_count_each_rule() -> None:
     reports = [report(finding(fix=SAFE), finding()), report(finding())]
     assert plain(statistics, reports) == "3  TL991  [-] slow-call\n"
     assert standard_json.loads(statistics.render_json(reports)) == [
-        {"found": 3, "code": "TL991", "name": "slow-call", "fixable": 1}
+        {"count": 3, "code": "TL991", "name": "slow-call", "fixable": 1}
     ]
     assert plain(statistics, []) == ""
 

@@ -25,7 +25,7 @@ def text_file(text: str) -> SourceFile:
 def notebook(*sources: str | list[str], indent: int | None = 1, kinds: str = "", escape: bool = False) -> bytes:
     """A notebook with these cells; `kinds` has a letter a cell, c for code and m for markdown."""
     kinds = kinds or "c" * len(sources)
-    cells = []
+    cells: list[dict[str, object]] = []
     for number, (kind, source) in enumerate(zip(kinds, sources, strict=True)):
         lines = source.splitlines(keepends=True) if isinstance(source, str) else "".join(source)
         cell = {"cell_type": {"c": "code", "m": "markdown"}[kind], "id": f"größe-{number}", "metadata": {}}

@@ -251,7 +251,6 @@ GRAD_FREE_HOOKS = frozenset(
     "validation_epoch_end test_epoch_end on_validation_batch_end on_test_batch_end on_validation_epoch_start "
     "on_test_epoch_start on_validation_start on_validation_end on_test_start on_test_end".split()
 )
-LIGHTNING_MODULE = "pytorch_lightning.LightningModule"
 
 # Wrappers of an iterable that give its items unchanged.
 ITERATION_WRAPPERS = frozenset(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
-from torchlint.fixing.edits import set_argument
+from torchlint.fixing.edits import replace_expression, set_argument
 from torchlint.rule import Finding, Fix, Level, Rule, Safety
-from torchlint.semantics import Module
-from torchlint.semantics.layers import BiasedLayer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torchlint.semantics import Module
+    from torchlint.semantics.layers import BiasedLayer
 
 
 class BiasBeforeNorm(Rule):
@@ -44,8 +48,8 @@ class BiasBeforeNorm(Rule):
 
     ## When it is fine
     Before LayerNorm or a GroupNorm with several channels in a group the bias does have an effect, and with anything
-    between the layer and the norm it has too: neither is reported. Where checkpoints must keep their keys, keep the bias
-    and suppress the finding.
+    between the layer and the norm it has too: neither is reported. Where checkpoints must keep their keys, keep the
+    bias and suppress the finding.
 
     ## Fix safety
     Unsafe: `bias=False` removes a key from the `state_dict`, and the layers built afterwards draw other random numbers.
@@ -72,9 +76,13 @@ def _message(found: BiasedLayer) -> str:
 
 
 def _fix(module: Module, found: BiasedLayer) -> Fix:
+    if found.given is not None:
+        build = partial(replace_expression, module.source, found.given, "False")
+    else:
+        build = partial(set_argument, module.source, found.call, found.keyword, "False")
     return Fix(
         message=f"set {found.keyword}=False",
         safety=Safety.UNSAFE,
-        build=partial(set_argument, module.source, found.call, found.keyword, "False"),
+        build=build,
         reason="the layer's bias key leaves the state_dict, and layers built later draw other initial values",
     )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchlint.rule import Finding, Level, Rule
-from torchlint.semantics import Module
-from torchlint.semantics.layers import Width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torchlint.semantics import Module
+    from torchlint.semantics.layers import Width
 
 
 class UnalignedDim(Rule):
@@ -20,8 +24,8 @@ class UnalignedDim(Rule):
 
     ## Why it costs
     Tensor cores work on tiles: products of sizes that fill them run at full speed, others on padded or slower kernels.
-    fp16 and bf16 want multiples of 8, TF32 of 4, int8 of 16; on A100 and later, multiples of 64 are best. `torch.compile`
-    pads by itself.
+    fp16 and bf16 want multiples of 8, TF32 of 4, int8 of 16; on A100 and later, multiples of 64 are best.
+    `torch.compile` pads by itself.
 
     ## Example
     ```python

@@ -60,6 +60,11 @@ def symbol(name: str) -> Value:
     return found
 
 
+def published_name(project_id: str) -> str:
+    """The dotted name under which others import a project entity: "src.pkg.mod:Name" → "pkg.mod.Name"."""
+    return project_id.removeprefix("src.").replace(":", ".")
+
+
 def result(reference: str) -> Value:
     """What calling something of another file gives: the link step will know."""
     return Value("ref", name=reference + "()") if reference.count("()") < 2 else UNKNOWN
@@ -128,6 +133,8 @@ def _tensor_attribute(base: Value, name: str) -> Value:
 def _module_attribute(base: Value, name: str) -> Value:
     if base.name.startswith("torch.nn.") and name in ("weight", "bias", "running_mean", "running_var"):
         return PARAMETER
+    if name == "device":
+        return DEVICE
     if name == "module":
         return Value("module", name=base.name if ":" in base.name else "", host=base.host)
     return Value("method", name=name, items=(base,))
@@ -339,6 +346,9 @@ def instance_of(flow: Flow, cls: Value) -> Value:
 
 
 def _instance(flow: Flow, class_id: str, positional: list[Value], keywords: Keywords) -> Value:
+    known = torch_api.class_kind(published_name(class_id))
+    if known in ("accelerator", "metric"):
+        return Value(known, name=published_name(class_id))
     family = flow.module.class_family(class_id)
     if family == "module":
         return Value("module", name=class_id, host=True)
@@ -520,7 +530,7 @@ def _torch_call(
         flow.events[node] = "differentiate"
         return UNKNOWN
     if name == "torch.utils.data.random_split":
-        return Value("list", items=(Value("dataset"),))
+        return Value("list", items=(Value("dataset", items=(first,) if first.kind == "dataset" else ()),))
     if name in ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm", "torch.nn.utils.get_total_norm"):
         return Value("tensor", dtype="float", grad=False)
     if name == "torch.load":

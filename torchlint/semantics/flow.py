@@ -74,6 +74,7 @@ class Flow:
         self.joined: dict[Scope, Env] = {}
         self.returns: dict[Function, list[Value]] = {}
         self.attributes: dict[tuple[Class, str], Value] = {}
+        self.declared: dict[tuple[Class, str], Value] = {}
         self.events: dict[ast.AST, str] = {}
         self.calls: dict[ast.Call, ProjectCall] = {}
         self._finished: set[Scope] = set()
@@ -139,6 +140,10 @@ class Flow:
         for writer in owner.writers.get(name, ()):
             self.ensure(writer.scope)
         self.ensure(self.body_scope(owner.scope))
+        # an annotation names the base that all assigned values share
+        declared = self.declared.get((owner, name), UNKNOWN)
+        if declared.kind not in ("unknown", "none", "ref", "class"):
+            return declared
         found = self.attributes.get((owner, name))
         if found is None or found.kind in ("unknown", "none", "ref"):
             evidence = self._evidence(self.module.class_usage(owner, name))
@@ -380,7 +385,9 @@ class Flow:
         if node.value is not None or isinstance(self._scope.node, ast.ClassDef):
             self.assign(node.target, value, env)
         if isinstance(node.target, ast.Name) and self._class_here is not None:
-            self._note_attribute(self._class_here, node.target.id, value)
+            self.declared[(self._class_here, node.target.id)] = promised
+            if node.value is not None:
+                self._note_attribute(self._class_here, node.target.id, value)
         return True
 
     @property

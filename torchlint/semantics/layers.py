@@ -1,19 +1,19 @@
 """Layer graphs: which layer's output goes where, and what rules ask about it.
 
-`layers_flow` follows modules and tensors through a file, `layers_facts` knows what crosses files, `layers_graph` holds the
-records, `layers_widths` the sizes written in layer calls.
+`layers_flow` follows modules and tensors through a file, `layers_facts` knows what crosses files, `layers_graph` holds
+the records, `layers_widths` the sizes written in layer calls.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchlint.semantics.layers_facts import (
     LayerSummary,
     LinkedLayers,
+    argument,
     bias_codes,
     has_star,
     link_layers,
@@ -27,20 +27,24 @@ from torchlint.semantics.layers_roots import pairing_roots, root_of, with_users
 from torchlint.semantics.layers_widths import Width, literal_sizes, unaligned_widths
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torchlint.semantics.module import Module
 
 
 class BiasedLayer(NamedTuple):
     """A layer whose bias is cancelled: its call, its class's name ("Conv2d"), the norm's, and how to turn the bias off.
 
-    keyword: the argument of `call` that decides about the bias; fixable: whether it can be written there, since no
-    unpacked arguments may hold it.
+    keyword: the argument of `call` that decides about the bias; given: what the call says for it by position, None
+    where it is silent or says it by keyword; fixable: whether it can be written there, since no unpacked arguments may
+    hold it.
     """
 
     call: ast.Call
     layer: str
     norm: str
     keyword: str
+    given: ast.expr | None
     fixable: bool
 
 
@@ -67,6 +71,7 @@ class Layers:
                 _short(layer.kind),
                 _short(min(norm.kind for norm in layer.followers if norm is not None)),
                 layer.argument,
+                _given_by_position(layer),
                 not has_star(layer.call),
             )
             for layer in flow.layer_at.values()
@@ -138,6 +143,11 @@ def _cancelled(layer: Layer) -> bool:
     return all(
         norm is not None and norm.cancels_mean and (not linear or norm.kind in BATCH_NORMS) for norm in layer.followers
     )
+
+
+def _given_by_position(layer: Layer) -> ast.expr | None:
+    """The positional argument that decides about the bias."""
+    return argument(layer.call, "", layer.position)
 
 
 def _short(kind: str) -> str:

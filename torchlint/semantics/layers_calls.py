@@ -126,7 +126,7 @@ class Calls(Expressions):
         return Flowing(through=self._hand_over_arguments(node))
 
     def _is_local(self, func: ast.expr) -> bool:
-        """Whether the callee comes from a parameter or an attribute of self: which class it is depends on the caller."""
+        """Whether the callee comes from a parameter or an attribute of self: the caller decides what it is."""
         base = func
         while isinstance(base, ast.Attribute):
             base = base.value

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -17,6 +16,8 @@ from torchlint.semantics.layers_graph import BATCH_NORMS, BIAS_POSITION, GROUP_N
 from torchlint.semantics.names import LOOPS, Class, Function, last_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from torchlint.semantics.module import Module
     from torchlint.semantics.project import Project
 
@@ -169,7 +170,7 @@ def is_norm(kind: str) -> bool:
 
 
 def cancels_mean(kind: str, call: ast.Call) -> bool:
-    """Whether the norm that `call` builds takes away a constant of each channel: GroupNorm only with one channel a group."""
+    """Whether the norm that `call` builds takes away a constant of each channel: GroupNorm with one a group."""
     if kind != GROUP_NORM:
         return is_norm(kind)
     groups, channels = argument(call, "num_groups", 0), argument(call, "num_channels", 1)
@@ -315,7 +316,7 @@ def _classes_as_values(module: Module) -> set[str]:
 
 
 class BiasCode(NamedTuple):
-    """Code that reads or sets `.bias` without asking whether there is one: on modules of which kinds, and whether it runs."""
+    """Code that reads or sets `.bias` without asking for one: on modules of which kinds, and whether it runs."""
 
     function: Function
     kinds: tuple[str, ...]
@@ -326,7 +327,7 @@ def bias_codes(module: Module) -> list[BiasCode]:
     """The code of a file that relies on the bias of modules that it walks over or is applied to."""
     found = []
     for node in module.parents:
-        if node.__class__ is not ast.Attribute or node.attr != "bias" or not isinstance(node.value, ast.Name):  # type: ignore[attr-defined]
+        if node.__class__ is not ast.Attribute or node.attr != "bias" or not isinstance(node.value, ast.Name):
             continue
         assert isinstance(node, ast.Attribute)
         assert isinstance(node.value, ast.Name)
@@ -382,7 +383,7 @@ def _walks_modules(module: Module, node: ast.AST, name: str) -> bool:
 
 
 def _kinds_asked(module: Module, node: ast.AST, name: str) -> tuple[str, ...]:
-    """The classes to which tests around `node` narrow the module `name`: "Conv2d", "~Conv" for a part of a class's name."""
+    """To which classes tests around `node` narrow the module `name`: "Conv2d", "~Conv" for a part of the name."""
     child, parent = node, module.parents.get(node)
     while parent is not None and not isinstance(parent, (*_DEFS, ast.Module)):
         if isinstance(parent, ast.If) and isinstance(child, ast.stmt) and child in parent.body:
@@ -422,7 +423,7 @@ def _class_names(node: ast.expr) -> Iterator[str]:
 
 
 def _runs(module: Module, function: Function, as_parameter: bool) -> bool:
-    """Whether the file runs `function`: calls it, or hands it to `.apply`. An initializer that nothing calls breaks nothing."""
+    """Whether the file runs `function`: an initializer that nothing calls or hands to `.apply` breaks nothing."""
     if any(last_name(argument) == function.name for call in module.calls_named("apply") for argument in call.args):
         return True
     if function.name in ("__init__", "reset_parameters") and not as_parameter:
@@ -478,7 +479,7 @@ def _users(project: Project) -> dict[str, set[str]]:
 def _spread_bias_code(
     summaries: Mapping[str, LayerSummary], project: Project, users: Mapping[str, set[str]]
 ) -> dict[str, set[str]]:
-    """The kinds whose bias code applied in a file relies on also concern the modules that the file builds from others."""
+    """Bias code that a file applies also concerns the modules that it builds from other files' classes."""
     spread: dict[str, set[str]] = defaultdict(set)
     sources = {path: set(summary.bias_code) for path, summary in summaries.items() if summary.bias_code}
     for path, summary in summaries.items():
@@ -489,11 +490,11 @@ def _spread_bias_code(
     if not sources:
         return spread
     by_module = {summary.module: path for path, summary in project.summaries.items()}
-    for path, kinds in sources.items():
+    for path, found in sources.items():
         queue, seen = [path], {path}
         while queue:
             current = queue.pop()
-            spread[current] |= kinds
+            spread[current] |= found
             for name in users.get(current, ()):
                 target = by_module.get(name.partition(":")[0])
                 if target is not None and target not in seen:

@@ -8,7 +8,6 @@ meets "anything else" (None).
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from torchlint.semantics.layers_facts import (
@@ -37,10 +36,12 @@ from torchlint.semantics.layers_graph import (
 from torchlint.semantics.layers_roots import Root, root_of
 from torchlint.semantics.layers_run import Run
 from torchlint.semantics.layers_state import SEQUENCE, Env
-from torchlint.semantics.names import Class, Function
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from torchlint.semantics.module import Module
+    from torchlint.semantics.names import Class, Function
 
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -59,11 +60,12 @@ class LayerFlow:
         self._makers: dict[str, Maker | None] = {}
         self._recording = False
         self.current_function: Function | None = None
+        self.depth = 0
         self.current_class: Class | None = None
         self._classes = {module.id_of(c): c for c in module.classes}
 
     def run(self, roots: set[Root]) -> None:
-        """Follow these classes, functions and (None) the module body: first what attributes hold, then what meets what."""
+        """Follow these roots, None for the module body: first what attributes hold, then what meets what."""
         classes = [c for c in self.module.classes if c in roots or (root_of(self.module, c.node) or c) in roots]
         for cls in classes:
             self._attributes[cls] = {}
@@ -267,7 +269,8 @@ class LayerFlow:
         found = self.layer_at.get(call)
         if found is None:
             bias = self._bias_given(call, "bias", BIAS_POSITION[kind], True) if kind in BIAS_POSITION else None
-            found = Layer(call, kind, bias, cancels_mean=is_norm(kind) and cancels_mean(kind, call))
+            cancels = is_norm(kind) and cancels_mean(kind, call)
+            found = Layer(call, kind, bias, position=BIAS_POSITION.get(kind, -1), cancels_mean=cancels)
             self.layer_at[call] = found
         return single(found)
 
@@ -280,12 +283,12 @@ class LayerFlow:
                 bias = self._bias_given(call, maker.parameter, maker.position, maker.bias)
             elif bias:
                 bias = None
-            found = Layer(call, maker.kind, bias, maker.parameter or "bias", maker.cancels_mean)
+            found = Layer(call, maker.kind, bias, maker.parameter or "bias", maker.position, maker.cancels_mean)
             self.layer_at[call] = found
         return single(found)
 
     def _bias_given(self, call: ast.Call, name: str, position: int, default: bool | None) -> bool | None:
-        """Whether the layer of a call has a bias: what the call says, else the default where nothing else may say it."""
+        """Whether the layer has a bias: what its call says, else the default where nothing else may say it."""
         given = argument(call, name, position)
         if given is not None:
             return constant(given)
@@ -359,9 +362,8 @@ def _changes(function: Function, name: str) -> bool:
 def _runs_itself(forward: Function) -> bool:
     """Whether the forward of a Sequential subclass still runs its modules in order."""
     for node in ast.walk(forward.node):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr == "forward" and is_super(node.func.value):
-                return True
+        if isinstance(node, ast.Attribute) and node.attr == "forward" and is_super(node.value):
+            return True
         if isinstance(node, ast.For) and isinstance(node.iter, ast.Name) and node.iter.id == forward.self_name:
             match node.body:
                 case [ast.Assign(targets=[ast.Name(id=out)], value=ast.Call(args=[ast.Name(id=taken)]))] if (

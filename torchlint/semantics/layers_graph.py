@@ -7,12 +7,12 @@ every path. `None` among the heads or tails stands for a module of which nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import ast
+    from collections.abc import Iterable, Iterator, Sequence
 
 # Layers with a bias (documentation of torch.nn): the position of `bias` among their positional arguments.
 CONVOLUTIONS = {
@@ -52,7 +52,7 @@ class Layer:
 
     kind: the torch class, empty for a module of another class.
     bias: whether it adds a bias; None where that is not known or the kind has none. `argument` is the keyword that
-    decides it at `call`. helper: the function whose single result this layer is, for a call of it elsewhere.
+    decides it at `call`, and `position` its place among the positional ones.
     cancels_mean: a norm that takes away what is constant in a channel.
     followers: the layers that take its untouched output; None: anything else does. feeds: the layers that its output
     reaches through other operations.
@@ -62,6 +62,7 @@ class Layer:
     kind: str
     bias: bool | None = None
     argument: str = "bias"
+    position: int = -1
     cancels_mean: bool = False
     followers: set[Layer | None] = field(default_factory=set)
     feeds: set[Layer] = field(default_factory=set)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,8 @@ from torchlint.semantics.layers_graph import BIAS_POSITION
 from torchlint.semantics.names import Class, Function
 
 if TYPE_CHECKING:
+    import ast
+
     from torchlint.semantics.module import Module
 
 # An outermost class or function of the file, None for the module body.

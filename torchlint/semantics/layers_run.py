@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from torchlint.semantics.layers_calls import Calls
 from torchlint.semantics.layers_graph import NOTHING, Flowing, Graph, Value, extend, join
-from torchlint.semantics.layers_state import Env
 from torchlint.semantics.names import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torchlint.semantics.layers_state import Env
+
+# Nested expressions and blocks; far below what the interpreter's stack holds.
+_DEEPEST = 100
 
 
 class Run(Calls):
@@ -16,20 +23,40 @@ class Run(Calls):
 
     def eval(self, node: ast.expr) -> Value:
         evaluate = _EXPRESSIONS.get(node.__class__)
-        return evaluate(self, node) if evaluate is not None else self.mixed(node)
+        if self.flow.depth > _DEEPEST:
+            return self._give_up(node)
+        self.flow.depth += 1
+        value = evaluate(self, node) if evaluate is not None else self.mixed(node)
+        self.flow.depth -= 1
+        return value
 
     def block(self, statements: list[ast.stmt]) -> bool:
         """Run the statements; True where control does not reach their end."""
-        for statement in statements:
-            run = _STATEMENTS.get(statement.__class__)
-            if run is not None:
-                if run(self, statement):
-                    return True
-            else:
-                for child in ast.iter_child_nodes(statement):
-                    if isinstance(child, ast.expr):
-                        self.flow.consume(self.eval(child))
+        if self.flow.depth > _DEEPEST:
+            for statement in statements:
+                self._give_up(statement)
+            return False
+        self.flow.depth += 1
+        ended = any(self._statement(statement) for statement in statements)
+        self.flow.depth -= 1
+        return ended
+
+    def _statement(self, statement: ast.stmt) -> bool:
+        run = _STATEMENTS.get(statement.__class__)
+        if run is not None:
+            return run(self, statement)
+        for child in ast.iter_child_nodes(statement):
+            if isinstance(child, ast.expr):
+                self.flow.consume(self.eval(child))
         return False
+
+    def _give_up(self, node: ast.AST) -> Value:
+        """Code nested too deep to follow may do anything with the values that it names."""
+        self.flow.hide_all()
+        for child in ast.walk(node):
+            if isinstance(child, ast.Name):
+                self.flow.hand_over(self.env.get(child.id, NOTHING))
+        return NOTHING
 
     def branch(self, statements: list[ast.stmt], env: Env) -> Env | None:
         """The state after running the statements from `env`, None where control does not reach their end."""
@@ -56,11 +83,14 @@ class Run(Calls):
 
     def _assign(self, node: ast.Assign) -> bool:
         target = node.targets[0]
-        if isinstance(target, (ast.Tuple, ast.List)) and isinstance(node.value, (ast.Tuple, ast.List)):
-            if len(target.elts) == len(node.value.elts):
-                for value, name in [(self.eval(v), t) for v, t in zip(node.value.elts, target.elts, strict=True)]:
-                    self.bind(name, value)
-                return False
+        if (
+            isinstance(target, (ast.Tuple, ast.List))
+            and isinstance(node.value, (ast.Tuple, ast.List))
+            and len(target.elts) == len(node.value.elts)
+        ):
+            for name, value in zip(target.elts, [self.eval(v) for v in node.value.elts], strict=True):
+                self.bind(name, value)
+            return False
         value = self.eval(node.value)
         for target in node.targets:
             self.bind(target, value)

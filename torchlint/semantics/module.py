@@ -384,6 +384,8 @@ class Module:
             return Value("function" if unbound else "bound", name=self.id_of(method))
         if name in cls.writers or name in cls.scope.bindings:
             found = self.flow.attribute_of(cls, name)
+            if found.kind == "function" and name not in cls.writers:
+                return Value("bound", name=found.name)  # `decode = decode_function` in the class body is a method
             return found if found.kind != "none" else UNKNOWN
         registered = self.flow.attributes.get((cls, name))
         if registered is not None:
@@ -398,7 +400,8 @@ class Module:
             return self.linked.returns.get(f"{facts.id}.{name}", UNKNOWN)
         if name in facts.methods:
             return Value("function" if base.kind == "class" else "bound", name=f"{facts.id}.{name}")
-        return facts.attributes.get(name)
+        found = facts.attributes.get(name)
+        return Value("bound", name=found.name) if found is not None and found.kind == "function" else found
 
     def class_usage(self, cls: Class, name: str) -> set[str]:
         """What is called on `self.name` in any method of the class."""
@@ -625,7 +628,7 @@ class Module:
         return (
             function.owner is not None
             and function.name in torch_api.GRAD_FREE_HOOKS
-            and torch_api.LIGHTNING_MODULE in self.bases_of(self.id_of(function.owner))
+            and any(b.endswith((".LightningModule", ":LightningModule")) for b in self.bases_of(self.id_of(function.owner)))
         )
 
     def sync_wrapper(self, function: Function) -> ast.Call | None:
@@ -700,7 +703,7 @@ class Module:
             return True
         if value.kind == "symbol":
             return value.name in ("torch.cuda", "torch.device")
-        return value.kind == "unknown" and "type" not in last_name(node).lower()
+        return value.kind in ("unknown", "method", "ref") and "type" not in last_name(node).lower()
 
     def _loop_facts(self, loop: AnyLoop) -> LoopFacts:
         outer = next(self.regions.loops_around(loop), None)
@@ -732,9 +735,11 @@ class Module:
     def _class_facts(self, cls: Class) -> ClassFacts:
         declared = self._declared(cls)
         attributes = {}
-        for name in {*cls.writers, *(key[1] for key in self.flow.attributes if key[0] is cls)}:
+        for name in {*cls.writers, *(n for n in cls.scope.bindings if n not in cls.methods), *(key[1] for key in self.flow.attributes if key[0] is cls)}:
             value = self.flow.attribute_of(cls, name)
-            if value.kind not in ("unknown", "none", "number", "string", "function", "bound"):
+            if value.kind not in ("unknown", "none", "number", "string", "bound") and (
+                value.kind != "function" or name not in cls.writers
+            ):
                 attributes[name] = value
         return ClassFacts(declared.id, declared.bases, declared.methods, declared.properties, dict(sorted(attributes.items())))
 

@@ -84,16 +84,23 @@ class Regions:
             return found
         place: list[tuple[int, bool]] = []
         guarded = False
+        waiting: set[AnyLoop] = set()  # loops whose counter a guard tests: it is constant for the loops inside
         left: list[AnyLoop] = []
         left_function = False
         for parent, child in self.ancestors(node):
             if isinstance(parent, ast.comprehension):
                 continue
+            tests = [*self._guards(parent, child), *self._early_exits(child, parent)]
+            for test in tests:
+                loop = self._counting_loop(test, parent) if test is not None else None
+                if loop is None:
+                    guarded = True
+                else:
+                    waiting.add(loop)
             if self._iterates(parent, child):
-                place.append((self.numbers[parent], guarded or parent in left or left_function or self._after_early_exit(child, parent)))
-                guarded = guarded or self._after_early_exit(child, parent)
+                guarded = guarded or parent in waiting
+                place.append((self.numbers[parent], guarded or parent in left or left_function))
                 continue
-            guarded = guarded or self._guards(parent, child)
             leaves = self._leaves(parent, child)
             if leaves == "function":
                 left_function = True
@@ -101,34 +108,46 @@ class Regions:
                 inner = next(self.loops_around(parent), None)
                 if inner is not None:
                     left.append(inner)
-            if isinstance(child, ast.stmt) and not guarded:
-                guarded = self._after_early_exit(child, parent)
-        place.append((OUTSIDE, guarded))
+        place.append((OUTSIDE, guarded or bool(waiting - {self._loop_at(number) for number, _ in place})))
         result = self._places[node] = tuple(place)
         return result
 
-    def _guards(self, parent: ast.AST, child: ast.AST) -> bool:
-        """Whether `child` runs only now and then because of `parent`."""
+    def _loop_at(self, number: int) -> AnyLoop:
+        return self.module.index.loops[number]
+
+    def _counting_loop(self, test: ast.expr, place: ast.AST) -> AnyLoop | None:
+        """The innermost loop around `place` whose target a guard's test reads; None where it reads none."""
+        names = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
+        for loop in self.loops_around(place):
+            if isinstance(loop, (ast.For, ast.AsyncFor)):
+                targets: list[ast.expr] = [loop.target]
+            elif isinstance(loop, ast.While):
+                return None  # whatever a while loop counts, it counts in its body
+            else:
+                targets = [generator.target for generator in loop.generators]
+            if any(isinstance(n, ast.Name) and n.id in names for t in targets for n in ast.walk(t)):
+                return loop
+        return None
+
+    def _guards(self, parent: ast.AST, child: ast.AST) -> list[ast.expr | None]:
+        """The tests that make `child` run only now and then inside `parent` (None for an `except` handler)."""
         if isinstance(parent, ast.ExceptHandler):
-            return isinstance(child, ast.stmt)
+            return [None] if isinstance(child, ast.stmt) else []
         if isinstance(parent, ast.If):
             if child is parent.test:
-                return False
+                return []
             in_body = any(child is s for s in parent.body)
             body, orelse = self.periodic(parent.test)
-            if not (body if in_body else orelse):
-                return False
-            return not self._trains(parent.body if in_body else parent.orelse)
+            if not (body if in_body else orelse) or self._trains(parent.body if in_body else parent.orelse):
+                return []
+            return [parent.test]
         if isinstance(parent, ast.IfExp) and child is not parent.test:
             body, orelse = self.periodic(parent.test)
-            return body if child is parent.body else orelse
+            return [parent.test] if (body if child is parent.body else orelse) else []
         if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And):
-            for operand in parent.values:
-                if operand is child:
-                    return False
-                if self.periodic(operand)[0]:
-                    return True
-        return False
+            position = next(n for n, operand in enumerate(parent.values) if operand is child)
+            return [operand for operand in parent.values[:position] if self.periodic(operand)[0]]
+        return []
 
     def _trains(self, block: list[ast.stmt]) -> bool:
         """Whether a block does a backward or an optimizer step: then no test in front of it makes it cold."""
@@ -157,20 +176,25 @@ class Regions:
             return "function"
         return ""
 
-    def _after_early_exit(self, child: ast.AST, parent: ast.AST) -> bool:
-        """Whether an earlier `if step % n: continue` in the same block lets `child` run only now and then."""
+    def _early_exits(self, child: ast.AST, parent: ast.AST) -> list[ast.expr]:
+        """The tests of earlier `if step % n: continue` in the same block, which let `child` run only now and then."""
+        if not isinstance(child, ast.stmt):
+            return []
         for name in _BLOCKS:
             block = getattr(parent, name, None)
             if not isinstance(block, list) or not any(child is s for s in block):
                 continue
-            for statement in block:
-                if statement is child:
-                    return False
-                if isinstance(statement, ast.If) and not statement.orelse and isinstance(statement.body[-1], (ast.Continue, ast.Return)):
-                    # what follows runs where the test is false
-                    if self.periodic(statement.test)[1] and not self._trains(block[block.index(statement) :]):
-                        return True
-        return False
+            earlier = block[: next(n for n, s in enumerate(block) if s is child)]
+            return [
+                s.test
+                for s in earlier
+                if isinstance(s, ast.If)
+                and not s.orelse
+                and isinstance(s.body[-1], (ast.Continue, ast.Return))
+                and self.periodic(s.test)[1]  # what follows runs where the test is false
+                and not self._trains(block[len(earlier) :])
+            ]
+        return []
 
     # Guards
 
