@@ -15,11 +15,27 @@ from command_line import CommandLine
 import torchlint as package
 from torchlint.add_ignore import with_ignores
 from torchlint.cli import main
+from torchlint.fixing.apply import WriteError
 from torchlint.rule import all_rules
 from torchlint.source import SourceError, SourceFile
 
 SLOW = "optimizer.zero_grad(set_to_none=False)"
-TRAIN = f"import torch\n\n\ndef train(model, loader):\n    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n    {SLOW}\n"
+TRAIN = f"""\
+import torch
+
+
+def train(model, loader):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    {SLOW}
+"""
+LOAD = """\
+from torch.utils.data import DataLoader
+
+
+def f(data):
+    for x in DataLoader(data):
+        print(len(x))
+"""
 FIXED = TRAIN.replace("set_to_none=False", "")
 CLEAN = "import torch\n\nx = torch.zeros(3)\n"
 
@@ -70,7 +86,11 @@ def test_reports_take_their_form_from_options_and_configuration(torchlint: Comma
     write("train.py")
     assert torchlint("--output-format", "concise", "-q").out.startswith("train.py:6:5: TL405 [*] ")
     (row,) = json.loads(torchlint("--output-format", "json").out)
-    assert (row["code"], row["filename"], row["fix"]["applicability"]) == ("TL405", str(Path("train.py").absolute()), "unsafe")
+    assert (row["code"], row["filename"], row["fix"]["applicability"]) == (
+        "TL405",
+        str(Path("train.py").absolute()),
+        "unsafe",
+    )
     assert row["fix"]["edits"]
     write("torchlint.toml", "output-format = 'json'\n")
     assert len(json.loads(torchlint().out)) == 1
@@ -88,7 +108,7 @@ def test_a_report_can_go_to_a_file(torchlint: CommandLine) -> None:
 
 
 def test_levels_and_exit_statuses(torchlint: CommandLine) -> None:
-    write("load.py", "from torch.utils.data import DataLoader\n\n\ndef f(data):\n    for x in DataLoader(data):\n        print(len(x))\n")
+    write("load.py", LOAD)
     assert torchlint("--select", "TL301").status == 0
     assert "TL301" in torchlint("--select", "TL301").out
     assert torchlint("--select", "TL301", "--fail-on", "info").status == 1
@@ -98,7 +118,7 @@ def test_levels_and_exit_statuses(torchlint: CommandLine) -> None:
 
 
 def test_settings_reach_rules(torchlint: CommandLine) -> None:
-    write("load.py", "from torch.utils.data import DataLoader\n\n\ndef f(data):\n    for x in DataLoader(data):\n        print(len(x))\n")
+    write("load.py", LOAD)
     assert "num_workers=7" in torchlint("--select", "TL301", "--dataloader-workers", "7").out
     write("torchlint.toml", "dataloader-workers = 9\n")
     assert "num_workers=9" in torchlint("--select", "TL301").out
@@ -191,7 +211,7 @@ def test_bad_files_cost_a_message_each_and_all_others_are_linted(torchlint: Comm
     write("latin.py", b"import torch\nname = '\xe9'\n")
     write("nul.py", b"import torch\n\0\n")
     write("deep.py", "x = " + "(" * 1000 + ")" * 1000)
-    write("long.py", "".join(f"x{n} = {n}\n" for n in range(50_000)))
+    write("long.py", "".join(f"x = {n}\n" for n in range(50_000)))
     write("empty.py", "")
     write("feed.py", "\f\n\timport torch\n".replace("\t", ""))
     write("book.ipynb", "{")
@@ -223,13 +243,19 @@ def test_unreadable_and_read_only_files(torchlint: CommandLine) -> None:
     assert "train.py: the file is read-only" in run.err
 
 
-def test_a_file_without_write_permission_is_not_fixed(torchlint: CommandLine) -> None:
-    write("train.py").chmod(0o444)
+def test_a_file_that_cannot_be_written_keeps_its_findings(
+    torchlint: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *arguments: object, **others: object) -> None:
+        raise WriteError(f"{path}: the file is read-only")
+
+    monkeypatch.setattr("torchlint.repair.write_atomically", refuse)
+    path = write("train.py")
     run = torchlint("--fix", "--unsafe-fixes")
     assert run.status == 2
     assert "train.py: the file is read-only" in run.err
     assert "TL405" in run.out
-    assert Path("train.py").read_text() == TRAIN
+    assert path.read_text() == TRAIN
 
 
 def test_no_files_is_a_warning(torchlint: CommandLine) -> None:
@@ -304,7 +330,11 @@ def test_a_suppression_that_a_repair_leaves_behind_goes_with_it(torchlint: Comma
 
 def test_standard_input_is_linted_under_its_name(torchlint: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     write("pkg/torchlint.toml", "ignore = ['TL4']\n")
-    for arguments, status in [(["-"], 1), (["--stdin-filename", "new.py"], 1), (["-", "--stdin-filename", "pkg/new.py"], 0)]:
+    for arguments, status in [
+        (["-"], 1),
+        (["--stdin-filename", "new.py"], 1),
+        (["-", "--stdin-filename", "pkg/new.py"], 0),
+    ]:
         feed(monkeypatch, TRAIN)
         assert torchlint("-q", *arguments).status == status
     assert not Path("new.py").exists()
@@ -346,7 +376,11 @@ def test_add_ignore_silences_every_finding(torchlint: CommandLine) -> None:
         ('x = f("""\ny\n""")', 1, 'x = f("""\ny\n""")  # torchlint: ignore[TL991]'),
         ("with f(\n    a,\n):   \n    pass\n", 1, "with f(  # torchlint: ignore[TL991]\n    a,\n):   \n    pass\n"),
         ("x = f()  # noqa: E501\n", 1, "x = f()  # noqa: E501  # torchlint: ignore[TL991]\n"),
-        ("x = f()  # torchlint: ignore[TL1, until=2999-01-01]\n", 1, "x = f()  # torchlint: ignore[TL1, TL991, until=2999-01-01]\n"),
+        (
+            "x = f()  # torchlint: ignore[TL1, until=2999-01-01]\n",
+            1,
+            "x = f()  # torchlint: ignore[TL1, TL991, until=2999-01-01]\n",
+        ),
     ],
 )
 def test_an_ignore_comment_stands_where_a_comment_is_legal(text: str, row: int, annotated: str) -> None:
@@ -373,7 +407,12 @@ def test_rules_lists_every_rule(torchlint: CommandLine) -> None:
     assert run.status == 0
     lines = run.out.splitlines()
     assert [line.split()[0] for line in lines] == ["code", *(rule.code for rule in all_rules())]
-    assert [line for line in lines if line.startswith("TL001")][0].split()[1:5] == ["unused-suppression", "info", "safe", "on"]
+    assert next(line for line in lines if line.startswith("TL001")).split()[1:5] == [
+        "unused-suppression",
+        "info",
+        "safe",
+        "on",
+    ]
 
 
 @pytest.mark.parametrize("name", ["TL001", "tl001", "unused-suppression", "Unused-Suppression"])
@@ -424,24 +463,31 @@ def python(*arguments: str, cwd: Path, **others: object) -> subprocess.Completed
     return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120, **others)  # type: ignore[call-overload, no-any-return]
 
 
+def imported(cwd: Path, watched: set[str], *arguments: str) -> list[str]:
+    """The lines that a run prints, and then which of the watched modules it imported."""
+    script = f"import sys; from torchlint.cli import main; main({list(arguments)}); print(sorted({watched} & set(sys.modules)))"
+    return python("-c", script, cwd=cwd).stdout.splitlines()
+
+
 def test_a_clean_run_imports_neither_libcst_nor_rich_nor_torch(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(CLEAN)
     (tmp_path / "b.py").write_text(TRAIN)
-    script = "import sys; from torchlint.cli import main; main(['a.py', 'b.py', '-n']); print(sorted({'libcst', 'rich', 'torch', 'multiprocessing'} & set(sys.modules)))"
-    assert python("-c", script, cwd=tmp_path).stdout.splitlines()[-1] == "[]"
+    watched = {"libcst", "rich", "torch", "multiprocessing", "difflib", "pathspec"}
+    assert imported(tmp_path, watched, "a.py", "b.py", "-n")[-1] == "[]"
 
 
 def test_the_version_imports_nothing(tmp_path: Path) -> None:
-    script = "import sys; from torchlint.cli import main; main(['--version']); print(sorted({'argparse', 'msgspec', 'dataclasses'} & set(sys.modules)))"
-    done = python("-c", script, cwd=tmp_path)
-    assert done.stdout.splitlines() == [f"torchlint {package.__version__}", "[]"]
+    watched = {"argparse", "msgspec", "dataclasses", "rich"}
+    assert imported(tmp_path, watched, "--version") == [f"torchlint {package.__version__}", "[]"]
 
 
 def test_it_runs_as_a_module_with_any_hash_seed_and_number_of_processes(tmp_path: Path) -> None:
     for number in range(6):
         (tmp_path / f"{number}.py").write_text(TRAIN)
     outputs = {
-        python("-m", "torchlint", "-n", "-j", str(jobs), cwd=tmp_path, env={**os.environ, "PYTHONHASHSEED": str(jobs)}).stdout
+        python(
+            "-m", "torchlint", "-n", "-j", str(jobs), cwd=tmp_path, env={**os.environ, "PYTHONHASHSEED": str(jobs)}
+        ).stdout
         for jobs in (1, 2, 4)
     }
     assert len(outputs) == 1
@@ -456,7 +502,9 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_main_reads_the_arguments_of_the_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_reads_the_arguments_of_the_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["torchlint", "--version"])
     assert main() == 0
     assert capsys.readouterr().out == f"torchlint {package.__version__}\n"

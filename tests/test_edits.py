@@ -346,6 +346,12 @@ def test_wrap_in_with_inside_a_block() -> None:
     assert result == "if x:\n\twith c():\n\t\ta\n\t\tfor i in j:\n\t\t\tb\n\tc\n"
 
 
+def test_a_branch_gets_no_line_before_or_behind() -> None:
+    text = "if a:\n    b\nelif c:\n    d\n"
+    for operation in (edits.insert_before, edits.insert_after):
+        assert edited(text, lambda source, tree: operation(source, statement(tree, ast.If).orelse[0], "y")) is None  # noqa: B023
+
+
 # A list, then one cat
 
 
@@ -456,7 +462,7 @@ def test_the_list_takes_a_name_of_its_own() -> None:
         "for y in data:\n    out = torch.cat((out, y))\n    y += 1",
         "for y in data:\n    y.zero_()\n    out = torch.cat((out, y))",
         "buffer = torch.zeros(3)\nfor y in data:\n    buffer[0] = y\n    out = torch.cat((out, buffer))",
-        "buffer = torch.zeros(3)\nfor y in data:\n    buffer[0] = y\n    z = buffer.view(-1)\n    out = torch.cat((out, z))",
+        "b = torch.zeros(3)\nfor y in data:\n    b[0] = y\n    z = b.view(-1)\n    out = torch.cat((out, z))",
         "buffer = torch.zeros(3)\nfor y in data:\n    torch.add(y, 1, out=buffer)\n    out = torch.cat((out, buffer))",
         "w = g()\nfor y in data:\n    with torch.no_grad():\n        out = torch.cat((out, w))",
         "for y in data:\n    with torch.cuda.stream(s):\n        out = torch.cat((out, y))",
@@ -494,7 +500,7 @@ def test_loops_that_a_list_might_change_are_left(loop: str) -> None:
         ),
         (
             "out = None",
-            "for y in data:\n    if g(): pass\n    elif out is None: out = y\n    else:\n        out = torch.cat((out, y))",
+            "for y in data:\n    if y: pass\n    elif out is None: out = y\n    else: out = torch.cat((out, y))",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -83,13 +84,9 @@ def test_an_excerpt_holds_the_lines_around_but_no_blank_edges() -> None:
 
 
 def test_notebook_places_count_inside_the_cell() -> None:
-    cell = '{"cell_type": "code", "metadata": {}, "execution_count": null, "outputs": [], "source": %s}'
-    cells = [
-        cell % '["x = 1"]',
-        '{"cell_type": "markdown", "metadata": {}, "source": []}',
-        cell % '["y = 2\\n", "slow()"]',
-    ]
-    text = '{"cells": [%s], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}' % ", ".join(cells)
+    sources = [("code", ["x = 1"]), ("markdown", ["slow()"]), ("code", ["y = 2\n", "slow()"])]
+    cells = [{"cell_type": kind, "metadata": {}, "source": source} for kind, source in sources]
+    text = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
     (found,) = diagnostics(text, name="sample.ipynb")
     assert (found.cell, found.location) == (3, Location(2, 1))
     assert (found.excerpt.row, found.excerpt.lines) == (1, ("y = 2", "slow()"))

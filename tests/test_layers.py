@@ -6,10 +6,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
-
-from torchlint.fixing.edits import Edit
 from torchlint.rules.model.tl501_bias_before_norm import BiasBeforeNorm
 from torchlint.rules.model.tl502_unaligned_dim import UnalignedDim
+
+from torchlint.fixing.edits import Edit
 from torchlint.semantics import Module, ProjectLayout, link
 from torchlint.source import SourceFile
 
@@ -285,8 +285,10 @@ def test_helpers_of_another_file_are_followed(layer: str, found: int) -> None:
     assert lines_of(BiasBeforeNorm, modules["helpers.py"]) == []
 
 
-@pytest.mark.parametrize(("forward", "found"), [("self.bn(self.conv(x))", 1), ("self.bn(self.conv(x)) + self.other(x)", 0)])
-def test_helper_that_decides_itself_is_flagged_where_it_builds_if_every_use_meets_a_norm(forward: str, found: int) -> None:
+@pytest.mark.parametrize(
+    ("forward", "found"), [("self.bn(self.conv(x))", 1), ("self.bn(self.conv(x)) + self.other(x)", 0)]
+)
+def test_helper_is_flagged_where_it_builds_if_every_use_meets_a_norm(forward: str, found: int) -> None:
     layers = "self.conv = fixed(c, c)\nself.other = fixed(c, c)\nself.bn = nn.BatchNorm2d(c)"
     assert len(biased(HELPERS + net(layers, f"return {forward}"))) == found
 
@@ -326,6 +328,20 @@ def test_layer_called_through_another_object_is_used_elsewhere() -> None:
     code = net(PAIR, "return self.bn(self.conv(x))")
     assert biased(code + "\n\ndef features(model, x):\n    return model.conv(x)\n") == []
     assert len(biased(code + "\n\ndef features(model, x):\n    return model(x)\n")) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("model.conv.bias.fill_(0)", 0),
+        ('model.load_state_dict({"conv.bias": x}, strict=False)', 0),
+        ("return model.conv.bias if model.conv.bias is not None else x", 1),
+        ("return model.bn.bias", 1),
+    ],
+)
+def test_bias_read_through_another_object(line: str, found: int) -> None:
+    code = net(PAIR, "return self.bn(self.conv(x))") + f"\n\ndef convert(model, x):\n    {line}\n"
+    assert len(biased(code)) == found
 
 
 def test_inherited_forward_counts_for_the_layers_of_the_subclass() -> None:

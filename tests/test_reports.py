@@ -75,14 +75,18 @@ def test_full_underlines_the_place_and_says_what_the_fix_does() -> None:
         ("slow(", 1, 1, 0, 1),
     ],
 )
-def test_the_underline_stands_below_what_a_terminal_shows(line: str, column: int, end: int, blanks: int, marks: int) -> None:
+def test_the_underline_stands_below_what_a_terminal_shows(
+    line: str, column: int, end: int, blanks: int, marks: int
+) -> None:
     lines = plain(full, [report(finding(line, column, end))]).splitlines()
     assert lines[4] == "  | " + " " * blanks + "^" * marks
 
 
 def test_a_place_that_spans_lines_is_underlined_to_the_end_of_its_first() -> None:
     item = finding("x = slow(  ")
-    spanning = Diagnostic(*(getattr(item, field) for field in item.__struct_fields__[:5]), Location(4, 2), 0, item.excerpt)
+    spanning = Diagnostic(
+        *(getattr(item, field) for field in item.__struct_fields__[:5]), Location(4, 2), 0, item.excerpt
+    )
     assert "  |     ^^^^^\n" in plain(full, [report(spanning)])
 
 

@@ -180,7 +180,10 @@ def test_a_changed_caller_changes_what_is_said_of_the_callee(tmp_path: Path) -> 
     helper = (
         "import torch\ndef show(loss: torch.Tensor):\n    text = 'cuda'\n    print(loss.item(), text)\n    return 1\n"
     )
-    caller = "from helper import show\ndef train(model, loader, opt):\n    for x in loader:\n        loss = model(x).sum()\n        loss.backward()\n        opt.step()\n        {}\n"
+    caller = (
+        "from helper import show\ndef train(model, loader, opt):\n    for x in loader:\n"
+        "        loss = model(x).sum()\n        loss.backward()\n        opt.step()\n        {}\n"
+    )
     project = make_project(tmp_path / "project", {"helper.py": helper, "train.py": caller.format("show(loss)")})
 
     def lines() -> list[tuple[str, str, int]]:

@@ -28,7 +28,11 @@ def notebook(*sources: str | list[str], indent: int | None = 1, kinds: str = "",
     cells: list[dict[str, object]] = []
     for number, (kind, source) in enumerate(zip(kinds, sources, strict=True)):
         lines = source.splitlines(keepends=True) if isinstance(source, str) else "".join(source)
-        cell = {"cell_type": {"c": "code", "m": "markdown"}[kind], "id": f"größe-{number}", "metadata": {}}
+        cell: dict[str, object] = {
+            "cell_type": {"c": "code", "m": "markdown"}[kind],
+            "id": f"größe-{number}",
+            "metadata": {},
+        }
         cells.append(cell | ({"outputs": [], "execution_count": None} if kind == "c" else {}) | {"source": lines})
     document = {"cells": cells, "metadata": {"language_info": {"name": "python"}}, "nbformat": 4, "nbformat_minor": 5}
     return (json.dumps(document, indent=indent, ensure_ascii=escape) + "\n").encode()

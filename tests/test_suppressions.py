@@ -155,7 +155,10 @@ def test_carriage_returns_and_form_feeds_do_not_shift_lines() -> None:
 
 
 def test_comments_of_nested_fstrings() -> None:
-    text = 'a = f"{x:#x} # {y!r:>{w}}" # one\nb = f\'\'\'{\n1}#\'\'\' # two\nc = "\\"#" + r"\\"#" # three\nd = f"{{#}}" # four'
+    text = (
+        "a = f\"{x:#x} # {y!r:>{w}}\" # one\nb = f'''{\n1}#''' # two\n"
+        'c = "\\"#" + r"\\"#" # three\nd = f"{{#}}" # four'
+    )
     assert [text[start:end] for start, end in find_spans(text).comments] == ["# one", "# two", "# three", "# four"]
 
 

@@ -27,10 +27,12 @@ VARIABLE = "TORCHLINT_CACHE_DIR"
 
 
 class Entry(msgspec.Struct, array_like=True):
-    """A file. `summary` belongs to `content`, `report` to `content`, `linked` (facts) and `plan` (rules, settings)."""
+    """A file. `summaries` holds, for each round, the digest of the facts that it was made with and the summary (None
+    where the file has none); `report` belongs to `content`, `linked` (facts) and `plan` (rules, settings).
+    """
 
     content: bytes
-    summary: bytes | None = None
+    summaries: dict[int, tuple[bytes, bytes | None]] = {}
     linked: bytes = b""
     plan: bytes = b""
     report: FileReport | None = None

@@ -12,6 +12,7 @@ from torchlint.config import Settings  # noqa: TC001  (msgspec reads the annotat
 from torchlint.diagnostics import Diagnostic, FileReport
 from torchlint.engine import SYNTAX_ERROR, Registry, check_module, internal_error, syntax_diagnostic, to_diagnostics
 from torchlint.rule import Safety
+from torchlint.semantics import Linked, Module, ProjectLayout, relevant
 from torchlint.source import SourceError, SourceFile
 
 if TYPE_CHECKING:
@@ -19,10 +20,9 @@ if TYPE_CHECKING:
 
     from torchlint.engine import Checked
     from torchlint.rule import Finding
-    from torchlint.semantics import Module, ProjectLayout
 
-# Parsed modules wait in memory between the two phases up to this many bytes of source; the rest is parsed again.
-KEPT_BYTES = 2_000_000
+# Parsed modules wait in memory between the rounds up to this many bytes of source; the rest is parsed again.
+KEPT_BYTES = 6_000_000
 # A module's facts hold cycles, which only a collection frees; one every so many bytes of source costs 1 % of the time.
 COLLECT_BYTES = 2_000_000
 
@@ -82,23 +82,35 @@ class Checker:
         self._kept_bytes = 0
         self._uncollected = 0
 
-    def summarize(self, path: str, relative: str) -> Summary:
-        """Phase 1. A file that cannot be read or parsed has nothing to tell; `check` says so where it is linted."""
+    def summarize(self, path: str, relative: str, linked: bytes | None) -> Summary:
+        """A round of phase 1: what the file defines, or, with what the project says about it, what its functions do.
+
+        A file that cannot be read or parsed has nothing to tell; `check` says so where it is linted.
+        """
         try:
-            source = self._read(path)
-            if not _is_relevant(source.raw):
-                return Summary(None)
-            module = self._module(source, relative)
-            encoded = msgspec.msgpack.encode(module.summary())
+            module = self._kept.get(path)
+            if module is None:
+                source = self._read(path)
+                if not relevant(relative, source.raw):
+                    return Summary(None)
+                module = self._module(source, relative)
+                self._keep(path, module)
+            if linked is None:
+                return Summary(msgspec.msgpack.encode(module.declarations()))
+            module.attach(msgspec.msgpack.decode(linked, type=Linked))
+            return Summary(msgspec.msgpack.encode(module.summary()))
         except (OSError, SourceError):
             return Summary(None)
         except Exception as error:
             return Summary(None, internal_error("semantics", path, error))
-        if path in self._targets and self._kept_bytes + len(source.raw) <= KEPT_BYTES:
+
+    def _keep(self, path: str, module: Module) -> None:
+        """Hold a parsed module for the next round, within the bound."""
+        size = len(module.source.raw)
+        if self._kept_bytes + size <= KEPT_BYTES:
             self._kept[path] = module
-            self._kept_bytes += len(source.raw)
-        self._collect(len(source.raw))
-        return Summary(encoded)
+            self._kept_bytes += size
+        self._collect(size)
 
     def check(self, plan: Plan, linked: bytes | None) -> Answer:
         """Phase 2. `linked` encodes what the project says about the file, None where it has no part in the project."""
@@ -119,7 +131,7 @@ class Checker:
 
     def _check_source(self, source: SourceFile, plan: Plan, linked: bytes | None) -> Answer:
         try:
-            if not _is_relevant(source.raw) and b"torchlint" not in source.raw:
+            if not relevant(plan.relative, source.raw) and b"torchlint" not in source.raw:
                 source.parse()
                 return self._finish_silent(source, plan)
             module = self._module(source, plan.relative)
@@ -132,13 +144,9 @@ class Checker:
         return SourceFile.read(Path(path)) if data is None else SourceFile.from_bytes(Path(path), data)
 
     def _module(self, source: SourceFile, relative: str) -> Module:
-        from torchlint.semantics import Module
-
         return Module(source, source.parse(), self._layout, relative)
 
     def _attach(self, module: Module, plan: Plan, linked: bytes | None) -> None:
-        from torchlint.semantics import Linked
-
         module.attach(Linked() if linked is None else msgspec.msgpack.decode(linked, type=Linked))
         module.settings = plan.settings
         module.target_torch = plan.target_torch
@@ -200,10 +208,3 @@ class Checker:
 
 def _is_allowed(finding: Finding, plan: Plan) -> bool:
     return finding.fix is not None and (plan.unsafe or finding.fix.safety is Safety.SAFE)
-
-
-def _is_relevant(data: bytes) -> bool:
-    from torchlint import semantics
-
-    relevant = getattr(semantics, "relevant", None)
-    return relevant is None or relevant(data)

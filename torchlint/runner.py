@@ -1,4 +1,7 @@
-"""Many files: summarize each, link the project, check those that are to be linted.
+"""Many files: summarize each, link the project, and again with what that says; then check those that are to be linted.
+
+Round 0 asks each file what it defines, so that names resolve across files; round 1 what its functions do, with those
+names known; round 2 the same with what other files' functions take and return. More rounds change next to nothing.
 
 The result does not depend on how many processes do the work, nor on the order in which they finish.
 """
@@ -23,6 +26,8 @@ from torchlint.diagnostics import FileReport
 if TYPE_CHECKING:
     from torchlint.discovery import Project
     from torchlint.engine import Registry
+
+ROUNDS = 3
 
 # Work for half a second: less is not worth a further process.
 BYTES_PER_PROCESS = 200_000
@@ -70,11 +75,13 @@ class Run:
         if unchanged and (known := self._known_reports(files)) is not None:
             return known
         stale = [file for file in files.values() if file.entry is None]
-        self._total, self._done = len(stale) + len(self.plans), 0
+        self._total, self._done = ROUNDS * len(files) + len(self.plans), 0
         crew = self._crew(files, stale)
         try:
-            self._summarize(crew, stale)
-            linked = self._link(files)
+            linked: dict[str, bytes] = {}
+            for number in range(ROUNDS):
+                self._summarize(crew, files, linked, number)
+                linked = self._link(files, number)
             answers = self._check(crew, files, linked)
         finally:
             crew.close()
@@ -122,25 +129,35 @@ class Run:
         jobs = min(jobs, len(work))
         return Crew(checker, jobs, work) if jobs > 1 else Alone(checker)
 
-    def _summarize(self, crew: Alone | Crew, stale: Sequence[_File]) -> None:
-        by_path = {file.path: file for file in stale}
-        for result in crew.run("summarize", [Task(file.path, file.arguments) for file in stale]):
+    def _summarize(self, crew: Alone | Crew, files: Mapping[str, _File], linked: Mapping[str, bytes], number: int) -> None:
+        """One round: each file's summary, made with what the link step said after the round before."""
+        tasks = []
+        keys = {}
+        for file in files.values():
+            facts = linked.get(file.path)
+            keys[file.path] = digest(facts) if facts is not None else b""
+            known = file.entry.summaries.get(number) if file.entry is not None else None
+            if (number == 0 or facts is not None) and (known is None or known[0] != keys[file.path]):
+                tasks.append(Task(file.path, (file.path, file.relative, facts)))
+        self._done += len(files) - len(tasks)
+        for result in crew.run("summarize", tasks):
+            file = files[result.path]
             summary: Summary = result.value or Summary(None, result.error)
-            file = by_path[result.path]
-            file.error = summary.error
-            file.entry = Entry(file.content, summary.encoded)
+            file.error = file.error or summary.error
+            file.entry = file.entry or Entry(file.content)
+            file.entry.summaries[number] = (keys[file.path], summary.encoded)
             self._step()
 
-    def _link(self, files: Mapping[str, _File]) -> dict[str, bytes]:
+    def _link(self, files: Mapping[str, _File], number: int) -> dict[str, bytes]:
         """What the project says about each file that has a summary, encoded, by path."""
         from torchlint.semantics import FileSummary, ProjectLayout, link
 
         decoder = msgspec.msgpack.Decoder(FileSummary)
-        summaries = {
-            file.relative: decoder.decode(file.entry.summary)
-            for file in files.values()
-            if file.entry is not None and file.entry.summary is not None
-        }
+        summaries = {}
+        for file in files.values():
+            encoded = file.entry.summaries.get(number, (b"", None))[1] if file.entry is not None else None
+            if encoded is not None:
+                summaries[file.relative] = decoder.decode(encoded)
         importable = tuple(file.relative for file in files.values() if file.relative.endswith(".py"))
         linked = link(ProjectLayout(Path(self.project.root), importable), summaries)
         encoder = msgspec.msgpack.Encoder(order="sorted")

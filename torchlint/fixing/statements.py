@@ -157,7 +157,10 @@ def _statement_start(source: SourceFile, statement: ast.stmt) -> int:
     """Where a statement begins, its decorators included."""
     if isinstance(statement, Definition) and statement.decorator_list:
         return source.text.rindex("@", 0, source.span(statement.decorator_list[0])[0])
-    return source.offset(statement.lineno, statement.col_offset)
+    start = source.offset(statement.lineno, statement.col_offset)
+    if isinstance(statement, ast.If) and source.text.startswith("elif", start):
+        raise Unfixable("the statement is a branch of another one")
+    return start
 
 
 def _statements(code: str) -> str:

@@ -7,6 +7,7 @@ the records, `layers_widths` the sizes written in layer calls.
 from __future__ import annotations
 
 import ast
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,7 @@ from torchlint.semantics.layers_facts import (
     LayerSummary,
     LinkedLayers,
     argument,
+    asks_for_bias,
     bias_codes,
     has_star,
     link_layers,
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torchlint.semantics.module import Module
+
+# A parameter's key in a state_dict: `"encoder.conv1.bias"`.
+_BIAS_KEY = re.compile(r"""(\w+)\.bias["']""")
 
 
 class BiasedLayer(NamedTuple):
@@ -110,14 +115,32 @@ class Layers:
 
     def _hidden(self, flow: LayerFlow) -> set[Layer]:
         """Layers that are used in ways which the graph does not show."""
-        return flow.hidden | {*self._called_elsewhere(flow), *self._built_for_others(flow), *flow.never_called()}
+        return flow.hidden.union(
+            self._called_elsewhere(flow),
+            self._bias_read_elsewhere(flow),
+            self._built_for_others(flow),
+            flow.never_called(),
+        )
 
     def _called_elsewhere(self, flow: LayerFlow) -> Iterator[Layer]:
-        """`backbone.conv1(x)`: layers in an attribute that is called, or whose bias is read, through another object."""
+        """`backbone.conv1(x)`: layers in an attribute that is called through another object."""
         for name, layers in flow.owners.items():
             for call in self._module.calls_named(name):
                 if isinstance(call.func, ast.Attribute) and not self._is_own(call.func.value):
                     yield from layers
+
+    def _bias_read_elsewhere(self, flow: LayerFlow) -> Iterator[Layer]:
+        """`model.conv1.bias` without a guard, or the key "conv1.bias": a bias read through another object."""
+        module, text = self._module, self._module.source.text
+        if ".bias" not in text:
+            return
+        for node in module.parents:
+            match node:
+                case ast.Attribute(attr="bias", value=ast.Attribute(attr=name, value=receiver)):
+                    if name in flow.owners and not self._is_own(receiver) and not asks_for_bias(module, node):
+                        yield from flow.owners[name]
+        for name in set(_BIAS_KEY.findall(text)):
+            yield from flow.owners.get(name, ())
 
     def _is_own(self, receiver: ast.expr) -> bool:
         method = self._module.method_around(receiver)

@@ -27,7 +27,7 @@ from torchlint.semantics.project import (
     module_name,
 )
 from torchlint.semantics.regions import OUTSIDE, AnyLoop, Regions
-from torchlint.semantics.values import NONE, UNKNOWN, Value, join_all
+from torchlint.semantics.values import NONE, OPAQUE, UNKNOWN, Value, join_all
 
 if TYPE_CHECKING:
     from torchlint.config import Settings
@@ -414,8 +414,12 @@ class Module:
         """What calling a project function gives: evaluated here for this file's, from the link step for others'."""
         function = self._functions_by_id.get(function_id)
         if function is not None:
-            return self.flow.result_of(function)
-        return self.linked.returns.get(function_id, calls.result(function_id))
+            found = self.flow.result_of(function)
+        else:
+            found = self.linked.returns.get(function_id, calls.result(function_id))
+        if found.kind in ("unknown", "ref") and torch_api.returns_tensor(calls.published_name(function_id)):
+            return OPAQUE  # a well-known helper, in the project that publishes it
+        return found
 
     def parameter_reference(self, name: ast.Name) -> str | None:
         """A reference to a parameter, for the link step: what call sites pass says what calling it means."""
@@ -612,6 +616,7 @@ class Module:
             has_receiver=function.owner is not None and not function.is_static,
             moves=self._moves(function),
             memory_getter=function.name == "__getitem__" and getter_indexes_memory(self, function),
+            guards=(returned := self.regions.returned_test(function)) is not None and self.regions.periodic(returned)[0],
             single_return_sync=self.sync_wrapper(function) is not None,
         )
 

@@ -9,6 +9,7 @@ their parameters are. A file then gets back only what concerns it.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -102,6 +103,18 @@ def _folders_above(path: str) -> Iterator[str]:
         folder = posixpath.dirname(folder)
 
 
+# Without one of these a file neither uses torch nor holds a helper that handles its objects.
+_WORDS = re.compile(
+    rb"torch|\.backward\(|zero_grad|no_grad|\.item\(|\.cpu\(|\.cuda\(|\.to\(|\.eval\(|\.tolist\(|nn\.|[Ll]ightning|accelerate|"
+    rb"DataLoader|numpy|isinstance"
+)
+
+
+def relevant(path: str, data: bytes) -> bool:
+    """Whether a file can hold a finding or a fact about one; a package's `__init__.py` may re-export some."""
+    return posixpath.basename(path) == "__init__.py" or path.endswith(".ipynb") or _WORDS.search(data) is not None
+
+
 class LoopFacts(msgspec.Struct, frozen=True, array_like=True):
     """A loop of a function: its number in the file, the loop around it (-1: none), and what its head says.
 
@@ -154,6 +167,7 @@ class FunctionFacts(msgspec.Struct, frozen=True, array_like=True):
     moves: bool = False
     memory_getter: bool = False
     single_return_sync: bool = False
+    guards: bool = False
 
 
 class ClassFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -199,6 +213,7 @@ class Linked(msgspec.Struct, frozen=True):
     mentions_grad_off: frozenset[str] = frozenset()
     sync_wrappers: frozenset[str] = frozenset()
     memory_getters: frozenset[str] = frozenset()
+    guards: frozenset[str] = frozenset()
     escapes: frozenset[str] = frozenset()
     called: frozenset[str] = frozenset()
     moves: frozenset[str] = frozenset()
@@ -662,6 +677,7 @@ class Project:
             mentions_grad_off=frozenset(n for n in names if self.functions[n].mentions_grad_off),
             sync_wrappers=frozenset(n for n in names if self.functions[n].single_return_sync),
             memory_getters=frozenset(n for n in names if self.functions[n].memory_getter),
+            guards=frozenset(n for n in names if self.functions[n].guards),
             escapes=frozenset(own & self.escapes),
             called=frozenset(own & self.called),
             moves=frozenset(n for n in names if self.functions[n].moves),

@@ -204,7 +204,8 @@ class Regions:
             body, orelse = self.periodic(test.operand, depth)
             return orelse, body
         if isinstance(test, ast.BoolOp):
-            parts = [self.periodic(value, depth) for value in test.values]
+            counted = self._counters_of(test)
+            parts = [self.periodic(value, depth) for value in test.values if not _tests_equality(value, counted)]
             if isinstance(test.op, ast.And):
                 return any(b for b, _ in parts), all(e for _, e in parts)
             return all(b for b, _ in parts), any(e for _, e in parts)
@@ -222,10 +223,21 @@ class Regions:
             if definition is not None:
                 return self.periodic(definition, depth + 1)
         if isinstance(test, ast.Call) and depth < 3:
-            returned = self._returned_test(test)
-            if returned is not None:
-                return self.periodic(returned, depth + 1)
+            return self._called_guard(test, depth)
         return False, False
+
+    @staticmethod
+    def _counters_of(test: ast.BoolOp) -> set[str]:
+        """What `step % n` in one operand counts: `or step == last` beside it is no more frequent."""
+        if not isinstance(test.op, ast.Or):
+            return set()
+        return {
+            path
+            for node in ast.walk(test)
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
+            for part in ast.walk(node.left)
+            if isinstance(part, (ast.Name, ast.Attribute)) and (path := path_of(part)) is not None
+        }
 
     def _compare_guard(self, test: ast.Compare, depth: int) -> tuple[bool, bool]:
         left, right, op = test.left, test.comparators[0], test.ops[0]
@@ -258,12 +270,20 @@ class Regions:
         bound = scope.bindings.get(name.id)
         return bound[0] if bound is not None and len(bound) == 1 else None
 
-    def _returned_test(self, call: ast.Call) -> ast.expr | None:
-        """The expression that a called function of this file returns, where that is all it does."""
+    def _called_guard(self, call: ast.Call, depth: int) -> tuple[bool, bool]:
+        """The guard that a function is whose whole body returns a test: `if should_save(step):`."""
         value = self.module.flow.values.get(call.func, UNKNOWN)
-        function = self.module.function_by_id(value.name) if value.kind in ("function", "bound") else None
+        if value.kind not in ("function", "bound"):
+            return False, False
+        function = self.module.function_by_id(value.name)
         if function is None:
-            return None
+            return value.name in self.module.linked.guards, False
+        returned = self.returned_test(function)
+        return self.periodic(returned, depth + 1) if returned is not None else (False, False)
+
+    @staticmethod
+    def returned_test(function: Function) -> ast.expr | None:
+        """The expression that a function returns, where that is all it does."""
         body = [s for s in function.node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
         return body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
 
@@ -389,6 +409,15 @@ class Regions:
             if value.kind in ("function", "bound", "ref") and self.module.mentions_grad_off(value.name):
                 return True
         return False
+
+
+def _tests_equality(node: ast.expr, counted: set[str]) -> bool:
+    """Whether a test is `step == …` of something counted."""
+    return (
+        isinstance(node, ast.Compare)
+        and isinstance(node.ops[0], (ast.Eq, ast.In))
+        and any(path_of(side) in counted for side in (node.left, *node.comparators))
+    )
 
 
 def _has_modulo(node: ast.expr) -> bool:

@@ -156,7 +156,7 @@ def may_carry_graph(value: Value) -> bool:
         return value.grad
     if value.kind in ("list", "tuple", "dict", "iterator", "set"):
         return any(may_carry_graph(item) for item in value.items)
-    return value.kind == "ref"
+    return value.kind in ("ref", "instance")
 
 
 def tensor_parts(value: Value) -> list[Value]:
