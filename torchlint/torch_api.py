@@ -332,6 +332,9 @@ MODULE_FACTORIES = frozenset(
 )
 MODULE_FACTORY_PREFIXES = ("torchvision.models.", "segmentation_models_pytorch.")
 
+# Datasets that stream: each worker process would give every item again (documentation, torch.utils.data, "Iterable-style").
+STREAMING_PREFIXES = ("torchtext.datasets.", "webdataset.", "torchdata.datapipes.")
+
 # In-memory datasets: an item is an index into memory, without decoding (documentation, torch.utils.data).
 MEMORY_DATASETS = frozenset({"torch.utils.data.TensorDataset"})
 
@@ -378,7 +381,7 @@ def class_kind(name: str) -> str:
         return "module" if "Model" in owner or owner.startswith("AutoModel") or owner.endswith("ForCausalLM") else ""
     if name.startswith("diffusers.") and name.endswith("Model.from_pretrained"):
         return "module"
-    if name.startswith("torchvision.datasets.") or name in DATASET_BASES:
+    if name.startswith(("torchvision.datasets.", *STREAMING_PREFIXES)) or name in DATASET_BASES:
         return "dataset"
     if name.startswith(("torch_geometric.loader.", "torch_geometric.data.DataLoader")) and name.endswith("Loader"):
         return "loader"

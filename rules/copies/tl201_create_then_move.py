@@ -60,7 +60,7 @@ class CreateThenMove(Rule):
 
     @staticmethod
     def _fix(module: Module, creation: Creation) -> Fix | None:
-        if creation.changed or creation.name in torch_api.LEGACY_CONSTRUCTORS:
+        if creation.changed or creation.name in torch_api.LEGACY_CONSTRUCTORS or not module.names_a_device(creation.move):
             return None
         unsafe = _why_unsafe(creation)
         if creation.binding is not None:

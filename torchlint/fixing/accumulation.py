@@ -29,7 +29,7 @@ def accumulate_then_convert(
 ) -> list[Edit]:
     """`total += loss.item()` → `total += loss.detach().float()`, and `total = float(total)` after `loop`.
 
-    Whole numbers stay what they are: `.detach()` and `int(total)`. Other reads of the total in the loop are converted
+    Whole numbers carry no graph and stay what they are, with `int(total)` at the end. Other reads of the total in the loop are converted
     where they stand. The caller knows that total starts as a number, and that the tensor holds one value.
     """
     target = statement.target
@@ -77,7 +77,7 @@ def _is_count(value: ast.expr) -> bool:
 
 
 def _kept_on_device(source: SourceFile, item_call: ast.Call, integer: bool) -> list[Edit]:
-    """The edits that take a read off the device out of a chain, and detach what is left."""
+    """The edits that take a read off the device out of a chain, and detach what is left where it may carry a graph."""
     function = item_call.func
     if isinstance(function, ast.Attribute) and function.attr in ("item", "tolist") and not item_call.args:
         tensor = function.value
@@ -96,7 +96,7 @@ def _kept_on_device(source: SourceFile, item_call: ast.Call, integer: bool) -> l
             case _:
                 break
     text = _primary_text(source, item_call, tensor)
-    return replacement(source, *source.span(item_call), f"{text}.detach(){'' if integer else '.float()'}")
+    return replacement(source, *source.span(item_call), text if integer else f"{text}.detach().float()")
 
 
 def _primary_text(source: SourceFile, item_call: ast.Call, tensor: ast.expr) -> str:

@@ -24,7 +24,8 @@ class Accumulation:
 
 
 def accumulation_of(module: Module, read: ast.Call) -> Accumulation | None:
-    """The running sum that a read of a tensor feeds, where the total starts as a number and is used only after the loop.
+    """The running sum that a read of a tensor feeds, where the total starts as a number and is used only after the loop,
+    or in it now and then.
 
     None where the dtype of what is read is not known, since a sum of counts must stay whole.
     """
@@ -55,8 +56,12 @@ def _linear_in(value: ast.expr, read: ast.Call) -> bool:
 def _carrying_loop(module: Module, statement: ast.AugAssign, name: str) -> LoopNode | None:
     """The outermost loop around the sum that does not hold its start, where the start is one number in the same function."""
     scope = module.scope_of(statement)
-    starts = [node for node in _stores(module, scope, name) if node is not statement]
-    if len(starts) != 1 or name in scope.foreign:
+    loops = list(module.regions.loops_around(statement))
+    if not loops or name in scope.foreign:
+        return None
+    end = loops[-1].end_lineno or loops[-1].lineno
+    starts = [node for node in _stores(module, scope, name) if node is not statement and node.lineno <= end]
+    if len(starts) != 1:
         return None
     start = starts[0]
     if not isinstance(start, ast.Assign) or not isinstance(start.value, ast.Constant) or not isinstance(start.value.value, (int, float)):
@@ -64,7 +69,7 @@ def _carrying_loop(module: Module, statement: ast.AugAssign, name: str) -> LoopN
     if len(start.targets) != 1 or start.lineno >= statement.lineno:
         return None
     around_start = set(module.regions.loops_around(start))
-    carrying = [loop for loop in module.regions.loops_around(statement) if loop not in around_start]
+    carrying = [loop for loop in loops if loop not in around_start]
     if not carrying or not all(isinstance(loop, LOOPS) for loop in carrying):
         return None
     return carrying[-1]  # type: ignore[return-value]
@@ -80,6 +85,10 @@ def _stores(module: Module, scope: Scope, name: str) -> list[ast.stmt]:
 
 
 def _used_inside(module: Module, loop: LoopNode, statement: ast.AugAssign, name: str) -> bool:
+    """Whether the loop reads the total other than now and then."""
+    number = module.regions.numbers[loop]
     return any(
-        isinstance(node, ast.Name) and node.id == name and node is not statement.target for node in ast.walk(loop)
+        not any(guarded for place, guarded in module.regions.place(node) if place == number)
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Name) and node.id == name and node is not statement.target
     )

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from torchlint import torch_api
 from torchlint.semantics import calls
 from torchlint.semantics.names import COMPREHENSIONS, Class, Function, FunctionNode, Scope, path_of
@@ -290,6 +292,8 @@ class Flow:
     def _bind_name(self, name: str, value: Value, env: Env) -> None:
         if value.kind in ("unknown", "ref"):
             value = self._with_evidence(value, self._scope.usage.get(name, set()))
+        elif value.kind == "tensor" and not value.dtype and "backward" in self._scope.usage.get(name, ()):
+            value = msgspec.structs.replace(value, dtype="float")  # only floating-point tensors differentiate
         stale = [key for key in env if key.startswith(name) and key[len(name) : len(name) + 1] in (".", "[")]
         for key in stale:
             del env[key]

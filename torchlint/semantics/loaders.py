@@ -79,6 +79,8 @@ def is_iterable_dataset(module: Module, call: ast.Call) -> bool:
     if dataset is None:
         return False
     name = module.value(dataset).name
+    if name.startswith(torch_api.STREAMING_PREFIXES):
+        return True
     return "torch.utils.data.IterableDataset" in (module.bases_of(name) if ":" in name else [name])
 
 

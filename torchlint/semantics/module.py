@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from torchlint.config import Settings
     from torchlint.source import SourceFile
 
+# How code names a device: a parameter `device`, `self.dev`, `args.gpu`, `local_rank`.
+_DEVICE_NAME = re.compile(r"device|(?:^|_)dev$|gpu|rank|cuda", re.IGNORECASE)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -697,10 +700,23 @@ class Module:
             return False
         if call.func.attr in ("cuda", "xpu"):
             return True
-        if call.func.attr != "to" or self.moves_to_host(call):
+        if call.func.attr != "to" or self.moves_to_host(call) or any(isinstance(a, ast.Starred) for a in call.args):
             return False
         targets = [*call.args[:1], *(k.value for k in call.keywords if k.arg in ("device", "other"))]
         return any(self._may_be_device(target) for target in targets)
+
+    def names_a_device(self, call: ast.Call) -> bool:
+        """Whether the one target of a move is shown, or named, to be a device and not a tensor or dtype to follow."""
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("cuda", "xpu"):
+            return True
+        targets = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "device")]
+        for target in targets:
+            value = self.value(target)
+            if value.kind in ("device", "string", "number"):
+                continue
+            if value.kind not in ("unknown", "method", "ref") or _DEVICE_NAME.search(last_name(target)) is None:
+                return False
+        return bool(targets)
 
     def _may_be_device(self, node: ast.expr) -> bool:
         value = self.value(node)

@@ -296,7 +296,10 @@ class Regions:
             return False
         if self._counters is None:
             self._counters = self._find_counters()
-        return path in self._counters
+        if path in self._counters:
+            return True
+        definition = self._definition(node) if isinstance(node, ast.Name) else None
+        return isinstance(definition, ast.BinOp) and self._is_counter(definition)
 
     def _find_counters(self) -> set[str]:
         found: set[str] = set()
