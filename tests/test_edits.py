@@ -558,9 +558,9 @@ def accumulated(loop: str, integer: bool = False) -> str | None:
         (
             "for x in d:\n    t += (p == x).sum().item()\n",
             True,
-            "for x in d:\n    t += (p == x).sum().detach()\nt = int(t)\n",
+            "for x in d:\n    t += (p == x).sum()\nt = int(t)\n",
         ),
-        ("for x in d:\n    t += n.item() / 3\n", True, "for x in d:\n    t += n.detach() / 3\nt = float(t)\n"),
+        ("for x in d:\n    t += n.item() / 3\n", True, "for x in d:\n    t += n / 3\nt = float(t)\n"),
         (
             "for x in d:\n    t += l.detach().cpu().item() * len(x)",
             False,

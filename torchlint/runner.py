@@ -129,15 +129,20 @@ class Run:
         jobs = min(jobs, len(work))
         return Crew(checker, jobs, work) if jobs > 1 else Alone(checker)
 
-    def _summarize(self, crew: Alone | Crew, files: Mapping[str, _File], linked: Mapping[str, bytes], number: int) -> None:
+    def _summarize(
+        self, crew: Alone | Crew, files: Mapping[str, _File], linked: Mapping[str, bytes], number: int
+    ) -> None:
         """One round: each file's summary, made with what the link step said after the round before."""
         tasks = []
         keys = {}
         for file in files.values():
             facts = linked.get(file.path)
             keys[file.path] = digest(facts) if facts is not None else b""
-            known = file.entry.summaries.get(number) if file.entry is not None else None
-            if (number == 0 or facts is not None) and (known is None or known[0] != keys[file.path]):
+            known = _summary_with(file.entry, number, keys[file.path])
+            if known is not None:
+                assert file.entry is not None
+                file.entry.summaries[number] = known
+            elif number == 0 or facts is not None:
                 tasks.append(Task(file.path, (file.path, file.relative, facts)))
         self._done += len(files) - len(tasks)
         for result in crew.run("summarize", tasks):
@@ -206,6 +211,13 @@ class Run:
 
 
 _DIED = "internal error: a worker process died"
+
+
+def _summary_with(entry: Entry | None, number: int, key: bytes) -> tuple[bytes, bytes | None] | None:
+    """A summary made with these facts, in this round or an earlier one; round 0 has none to be made with."""
+    summaries = entry.summaries if entry is not None else {}
+    candidates = [summaries[n] for n in range(min(number, 1), number + 1) if n in summaries]
+    return next((found for found in candidates if found[0] == key), None)
 
 
 def _facts(linked: Mapping[str, bytes], plan: Plan) -> bytes:

@@ -12,16 +12,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from torchlint import torch_api
 from torchlint.semantics import calls
-from torchlint.semantics.names import COMPREHENSIONS, Class, Function, FunctionNode, Scope, path_of
+from torchlint.semantics.names import Class, Function, FunctionNode, Scope, path_of
 from torchlint.semantics.values import (
-    CPU,
-    DEVICE,
     EMPTY_DICT,
     EMPTY_LIST,
     MODULE,
@@ -82,6 +80,7 @@ class Flow:
         self._finished: set[Scope] = set()
         self._started: set[Scope] = set()
         self._loops: list[_LoopState] = []
+        self._carried: dict[ast.AST, Env] = {}  # the state that a loop settled at, for rounds of the loop around it
         self._scope: Scope = module.index.root
 
     # Entry points
@@ -400,10 +399,10 @@ class Flow:
 
     def _aug_assign(self, node: ast.AugAssign, env: Env) -> bool:
         path = path_of(node.target)
-        before = self.eval(_as_load(node.target), env) if path is None else self._read_path(node.target, env)
+        before = self.eval(node.target, env) if path is None else self._read_path(node.target, env)
         value = calls.binary(before, self.eval(node.value, env), node.op)
-        if before.kind == "tensor" and value.kind == "tensor" and before.host != value.host:
-            value = Value("tensor", host=before.host and value.host, dtype=value.dtype, grad=value.grad)
+        if before.kind == "tensor" and value.kind == "tensor":
+            value = msgspec.structs.replace(value, host=before.host)  # in place: it stays where it is
         self.values[node.target] = before
         self.assign(node.target, value, env)
         self.values[node.target] = before
@@ -458,7 +457,7 @@ class Flow:
             if isinstance(target, ast.Name):
                 env.pop(target.id, None)
             else:
-                self.eval(_as_load(target), env)
+                self.eval(target, env)
         return True
 
     def _if(self, node: ast.If, env: Env) -> bool:
@@ -555,10 +554,6 @@ class Flow:
             self.block(node.orelse, env)
         for end in exits:
             _merge(env, end)
-
-    @property
-    def _carried(self) -> dict[ast.AST, Env]:
-        return self.__dict__.setdefault("_carried_states", {})  # type: ignore[no-any-return]
 
     def _break(self, node: ast.Break, env: Env) -> bool:
         if self._loops:
@@ -873,10 +868,6 @@ def _merge(env: Env, other: Env) -> None:
             env[name] = join(known, value)
 
 
-def _as_load(target: ast.expr) -> ast.expr:
-    return target
-
-
 def _only_binds_none_or_imports(body: list[ast.stmt]) -> bool:
     """`except ImportError: tqdm = None` or `pass`: what the try block bound is what later code means."""
     return all(
@@ -895,7 +886,8 @@ def _captured(pattern: ast.pattern) -> list[str]:
     return names
 
 
-_STATEMENTS: dict[type[ast.stmt], Callable[[Flow, ast.stmt, Env], bool]] = {  # type: ignore[assignment]
+# Each function takes its own node class: the key says which.
+_STATEMENTS: dict[type[ast.stmt], Callable[[Flow, Any, Env], bool]] = {
     ast.Expr: Flow._expr_statement,
     ast.Assign: Flow._assign,
     ast.AnnAssign: Flow._ann_assign,
@@ -921,9 +913,9 @@ _STATEMENTS: dict[type[ast.stmt], Callable[[Flow, ast.stmt, Env], bool]] = {  # 
     ast.Raise: Flow._raise,
 }
 if hasattr(ast, "TryStar"):
-    _STATEMENTS[ast.TryStar] = Flow._try  # type: ignore[assignment]
+    _STATEMENTS[ast.TryStar] = Flow._try
 
-_EXPRESSIONS: dict[type[ast.expr], Callable[[Flow, ast.expr, Env], Value]] = {  # type: ignore[assignment]
+_EXPRESSIONS: dict[type[ast.expr], Callable[[Flow, Any, Env], Value]] = {
     ast.Constant: Flow._constant,
     ast.Name: Flow._name,
     ast.Attribute: Flow._attribute,
@@ -952,4 +944,4 @@ _EXPRESSIONS: dict[type[ast.expr], Callable[[Flow, ast.expr, Env], Value]] = {  
     ast.Starred: Flow._starred,
 }
 
-__all__ = ["COMPREHENSIONS", "CPU", "DEVICE", "Env", "Flow", "ProjectCall"]
+__all__ = ["Env", "Flow", "ProjectCall"]

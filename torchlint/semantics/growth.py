@@ -42,8 +42,11 @@ def growth_by(module: Module, call: ast.Call) -> Growth | None:
     if not isinstance(operands, (ast.Tuple, ast.List)) or not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     path = path_of(statement.targets[0]) or _subscript_path(statement.targets[0])
-    if path is None or not any(_same_place(operand, path) for operand in operands.elts) or len(operands.elts) < 2:
+    if path is None:
         return None
+    grown = [_same_place(operand, path) for operand in operands.elts]
+    if not any(grown) or all(grown):
+        return None  # nothing is added, or the value is doubled: each copy then pays for itself
     choice = _choice_around(statement, call)
     if choice is False:
         return None

@@ -49,17 +49,19 @@ class Regions:
             if self._iterates(parent, child):
                 yield parent  # type: ignore[misc]
 
-    def ancestors(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-        """(parent, child) pairs from `node` up to the function, class or module body that holds it."""
+    def ancestors(self, node: ast.AST, *, body: bool = False) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """(parent, child) pairs from `node` up to the function or module body that holds it, the last with `body`."""
         parents = self.module.index.parents
         child = node
         while True:
             parent = parents.get(child)
             if parent is None:
                 return
-            if isinstance(parent, _FUNCTIONS) and isinstance(child, ast.stmt):
+            at_body = isinstance(parent, _FUNCTIONS) and isinstance(child, ast.stmt)
+            if body or not at_body:
+                yield parent, child
+            if at_body:
                 return
-            yield parent, child
             child = parent
 
     @staticmethod
@@ -87,7 +89,7 @@ class Regions:
         waiting: set[AnyLoop] = set()  # loops whose counter a guard tests: it is constant for the loops inside
         left: list[AnyLoop] = []
         left_function = False
-        for parent, child in self.ancestors(node):
+        for parent, child in self.ancestors(node, body=True):
             if isinstance(parent, ast.comprehension):
                 continue
             tests = [*self._guards(parent, child), *self._early_exits(child, parent)]
