@@ -6,18 +6,19 @@ findings. The registry finds rules by listing the package `torchlint.rules`.
 
 from __future__ import annotations
 
-import ast
 import enum
 import importlib
 import inspect
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    import ast
+    from collections.abc import Callable, Iterator, Sequence
+
     from torchlint.fixing.edits import Edit
     from torchlint.semantics import Module
 
@@ -103,8 +104,15 @@ def all_rules() -> tuple[type[Rule], ...]:
         if info.ispkg:
             continue
         for member in vars(importlib.import_module(info.name)).values():
-            if inspect.isclass(member) and issubclass(member, Rule) and member is not Rule and member.__module__ == info.name:
+            if (
+                inspect.isclass(member)
+                and issubclass(member, Rule)
+                and member is not Rule
+                and member.__module__ == info.name
+            ):
                 if member.code in found:
-                    raise ValueError(f"{member.code} is defined by both {found[member.code].__module__} and {info.name}")
+                    raise ValueError(
+                        f"{member.code} is defined by both {found[member.code].__module__} and {info.name}"
+                    )
                 found[member.code] = member
     return tuple(found[code] for code in sorted(found))

@@ -62,7 +62,8 @@ def canonical(name: str) -> str:
     return name
 
 
-# Factories: make a tensor on the CPU unless `device=` says otherwise (documentation, "Creation Ops" and "Random sampling").
+# Factories: make a tensor on the CPU unless `device=` says otherwise (documentation, "Creation Ops" and "Random
+# sampling").
 FACTORIES = frozenset(
     f"torch.{name}"
     for name in (
@@ -332,7 +333,8 @@ MODULE_FACTORIES = frozenset(
 )
 MODULE_FACTORY_PREFIXES = ("torchvision.models.", "segmentation_models_pytorch.")
 
-# Datasets that stream: each worker process would give every item again (documentation, torch.utils.data, "Iterable-style").
+# Datasets that stream: each worker process would give every item again (documentation, torch.utils.data,
+# "Iterable-style").
 STREAMING_PREFIXES = ("torchtext.datasets.", "webdataset.", "torchdata.datapipes.")
 
 # In-memory datasets: an item is an index into memory, without decoding (documentation, torch.utils.data).
@@ -372,11 +374,11 @@ def class_kind(name: str) -> str:
         if head == "torch.distributions" or head.startswith("torch.distributions."):
             return "distribution"
         return ""
-    if name in MODULE_FACTORIES or (name.startswith(MODULE_FACTORY_PREFIXES) and ".utils" not in name and not name.endswith("Weights")):
-        return "module"
-    if name.startswith("transformers.") and (
-        name.endswith(".from_pretrained") or name.endswith(".from_config")
+    if name in MODULE_FACTORIES or (
+        name.startswith(MODULE_FACTORY_PREFIXES) and ".utils" not in name and not name.endswith("Weights")
     ):
+        return "module"
+    if name.startswith("transformers.") and (name.endswith((".from_pretrained", ".from_config"))):
         owner = name.split(".")[-2]
         return "module" if "Model" in owner or owner.startswith("AutoModel") or owner.endswith("ForCausalLM") else ""
     if name.startswith("diffusers.") and name.endswith("Model.from_pretrained"):
@@ -385,7 +387,11 @@ def class_kind(name: str) -> str:
         return "dataset"
     if name.startswith(("torch_geometric.loader.", "torch_geometric.data.DataLoader")) and name.endswith("Loader"):
         return "loader"
-    if name.startswith("torchmetrics.") and not name.startswith("torchmetrics.functional") and name.rpartition(".")[2][:1].isupper():
+    if (
+        name.startswith("torchmetrics.")
+        and not name.startswith("torchmetrics.functional")
+        and name.rpartition(".")[2][:1].isupper()
+    ):
         return "metric"
     if name in ("accelerate.Accelerator", "accelerate.accelerator.Accelerator"):
         return "accelerator"
@@ -417,7 +423,13 @@ def exports(module: str, name: str) -> bool:
     if not name or name.startswith("_"):
         return False
     if module in ("torch.nn", "torch.optim", "torch.utils.data", "torch.distributions"):
-        return bool(class_kind(f"{module}.{name}")) or name in ("Module", "functional", "init", "lr_scheduler", "random_split")
+        return bool(class_kind(f"{module}.{name}")) or name in (
+            "Module",
+            "functional",
+            "init",
+            "lr_scheduler",
+            "random_split",
+        )
     full = canonical(f"{module}.{name}")
     return full in FACTORIES or full in LEGACY_CONSTRUCTORS or full in JOINS or full in GRAD_OFF or returns_known(full)
 
@@ -425,4 +437,6 @@ def exports(module: str, name: str) -> bool:
 def returns_known(name: str) -> bool:
     """Whether `name` is a function of torch or torch.nn.functional that the tables name one by one."""
     last = name.rpartition(".")[2]
-    return last in MULTI_RESULT or last in INT_RESULTS or last in BOOL_RESULTS or last in ("nn", "optim", "cuda", "Tensor")
+    return (
+        last in MULTI_RESULT or last in INT_RESULTS or last in BOOL_RESULTS or last in ("nn", "optim", "cuda", "Tensor")
+    )

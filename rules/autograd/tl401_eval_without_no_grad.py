@@ -1,23 +1,25 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchlint.rule import Finding, Fix, Level, Rule, Safety
-from torchlint.semantics import Module
 from torchlint.semantics.evaluation import EvalRegion, eval_regions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from torchlint.fixing.edits import Edit
+    from torchlint.semantics import Module
 
 
 class EvalWithoutNoGrad(Rule):
     """An evaluation records gradients that nobody uses.
 
     ## What it finds
-    An evaluation function (its name starts with eval, valid, test, predict, infer, sample or generate), or the code after
-    `model.eval()`, that runs a module's forward with gradients on, while nothing in it or after it differentiates.
-    Guards are followed: `with` blocks, decorators, the callees that do the forward, and every call site in view.
+    An evaluation function (its name starts with eval, valid, test, predict, infer, sample or generate), or the code
+    after `model.eval()`, that runs a module's forward with gradients on, while nothing in it or after it
+    differentiates. Guards are followed: `with` blocks, decorators, the callees that do the forward, and every call
+    site in view.
 
     ## Why it costs
     Autograd keeps the inputs of every operation for a backward that never comes: the memory of an evaluation grows to

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchlint.rule import Finding, Fix, Level, Rule, Safety
-from torchlint.semantics import Module
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from torchlint.fixing.edits import Edit
+    from torchlint.semantics import Module
 
 _SINCE_DEFAULT_TRUE = (2, 0)
 
@@ -17,8 +18,8 @@ class ZeroGradKeepsZeros(Rule):
     """Gradients are filled with zeros where they could be dropped.
 
     ## What it finds
-    `zero_grad(set_to_none=False)` (also `zero_grad(False)`) of an optimizer or module; and a bare `zero_grad()` where the
-    project supports a torch older than 2.0, in which `set_to_none` was still False by default.
+    `zero_grad(set_to_none=False)` (also `zero_grad(False)`) of an optimizer or module; and a bare `zero_grad()` where
+    the project supports a torch older than 2.0, in which `set_to_none` was still False by default.
 
     ## Why it costs
     Zeros are written to every gradient, and the next backward then reads and adds to them, where a gradient of None is

@@ -1,29 +1,31 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchlint import torch_api
 from torchlint.rule import Finding, Fix, Level, Rule, Safety
-from torchlint.semantics import Module
 from torchlint.semantics.factories import Creation, creation_moved_by
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from torchlint.fixing.edits import Edit
+    from torchlint.semantics import Module
 
 
 class CreateThenMove(Rule):
     """A tensor is made on the CPU, then copied to the device.
 
     ## What it finds
-    A factory or legacy constructor whose result is moved at once: `torch.zeros(n).cuda()`, `torch.tensor(x).to(device)`;
-    with a view, expand or in-place fill between; and where the first use of the bound name, in the same block, is the
-    move. Not `from_numpy`, which has no `device=`; not `*_like`, which follows its argument.
+    A factory or legacy constructor whose result is moved at once: `torch.zeros(n).cuda()`,
+    `torch.tensor(x).to(device)`; with a view, expand or in-place fill between; and where the first use of the bound
+    name, in the same block, is the move. Not `from_numpy`, which has no `device=`; not `*_like`, which follows its
+    argument.
 
     ## Why it costs
-    The values are written once in host memory and then copied over the bus, and the copy of pageable memory makes Python
-    wait. With `device=` a kernel writes them where they are needed. (PyTorch tuning guide, "Create tensors directly on
+    The values are written once in host memory and then copied over the bus, and the copy of pageable memory makes
+    Python wait. With `device=` a kernel writes them where they are needed. (PyTorch tuning guide, "Create tensors directly on
     the target device".)
 
     ## Example
@@ -60,7 +62,11 @@ class CreateThenMove(Rule):
 
     @staticmethod
     def _fix(module: Module, creation: Creation) -> Fix | None:
-        if creation.changed or creation.name in torch_api.LEGACY_CONSTRUCTORS or not module.names_a_device(creation.move):
+        if (
+            creation.changed
+            or creation.name in torch_api.LEGACY_CONSTRUCTORS
+            or not module.names_a_device(creation.move)
+        ):
             return None
         unsafe = _why_unsafe(creation)
         if creation.binding is not None:
@@ -103,7 +109,9 @@ def _why_unsafe(creation: Creation) -> str:
 def _whole(call: ast.Call) -> bool:
     """Whether an arange counts in whole numbers: no float literal or division among its arguments, and no float dtype."""
     for keyword in call.keywords:
-        if keyword.arg == "dtype" and not ast.unparse(keyword.value).startswith(("torch.int", "torch.long", "torch.uint")):
+        if keyword.arg == "dtype" and not ast.unparse(keyword.value).startswith(
+            ("torch.int", "torch.long", "torch.uint")
+        ):
             return False
     bounds = [*call.args, *(k.value for k in call.keywords if k.arg in ("start", "end", "step"))]
     return not any(

@@ -1,23 +1,24 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchlint.rule import Finding, Fix, Level, Rule, Safety
-from torchlint.semantics import Module
 from torchlint.semantics.growth import Growth, growth_by
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from torchlint.fixing.edits import Edit
+    from torchlint.semantics import Module
 
 
 class CatInLoop(Rule):
     """A tensor grows by `torch.cat` on every iteration.
 
     ## What it finds
-    `x = torch.cat((x, y))` (also `stack`, `hstack`, `vstack`, `concat`, and `[y, x]`) in a loop, where x carries from one
-    iteration to the next and the loop needs the grown value for nothing else. Starts such as `x = None` with a test, or a
-    test for the first iteration, are seen through.
+    `x = torch.cat((x, y))` (also `stack`, `hstack`, `vstack`, `concat`, and `[y, x]`) in a loop, where x carries from
+    one iteration to the next and the loop needs the grown value for nothing else. Starts such as `x = None` with a
+    test, or a test for the first iteration, are seen through.
 
     ## Why it costs
     Each cat allocates a new tensor and copies everything gathered so far: n iterations copy O(n²) bytes, and the

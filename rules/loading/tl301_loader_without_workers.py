@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchlint.rule import Finding, Fix, Level, Rule, Safety
-from torchlint.semantics import Module
 from torchlint.semantics.loaders import drawn_once, in_memory, is_iterable_dataset, loader_argument, may_hide_arguments
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from torchlint.fixing.edits import Edit
+    from torchlint.semantics import Module
 
 _LOADER = "torch.utils.data.DataLoader"
 
@@ -18,8 +19,8 @@ class LoaderWithoutWorkers(Rule):
     """A DataLoader decodes every item in the training process.
 
     ## What it finds
-    `DataLoader(…)` with `num_workers` missing or 0. Silent where `**kwargs` may carry it, where it comes from a variable,
-    for datasets in view that only index memory, and for a loader that is drawn from once.
+    `DataLoader(…)` with `num_workers` missing or 0. Silent where `**kwargs` may carry it, where it comes from a
+    variable, for datasets in view that only index memory, and for a loader that is drawn from once.
 
     ## Why it costs
     With no workers the training loop itself loads, decodes and collates each batch, and the GPU waits for it. Worker

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchlint.rule import Finding, Fix, Level, Rule, Safety
-from torchlint.semantics import Module
 from torchlint.semantics.accumulators import Accumulation, accumulation_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from torchlint.fixing.edits import Edit
+    from torchlint.semantics import Module
 
 _METHODS = ("item", "cpu", "tolist", "to")
 _CONVERSIONS = ("float", "int", "bool")
@@ -20,13 +21,13 @@ class SyncInLoop(Rule):
 
     ## What it finds
     `.item()`, `.cpu()`, `.tolist()`, `.to("cpu")`, `float(t)`, `int(t)` and `bool(t)` on a tensor, in code that runs on
-    every iteration of a step loop (or in the `forward` of a module, or in a function that such code calls), in a project
-    that names a GPU device. One finding for each chain: `x.detach().cpu().numpy()` is one. A helper that does nothing
-    but read its parameter is reported where it is called.
+    every iteration of a step loop (or in the `forward` of a module, or in a function that such code calls), in a
+    project that names a GPU device. One finding for each chain: `x.detach().cpu().numpy()` is one. A helper that does
+    nothing but read its parameter is reported where it is called.
 
     ## Why it costs
-    CUDA work is queued: Python normally runs ahead of the GPU. Reading a value makes Python wait until everything queued
-    so far has finished, and the GPU then idles until Python has queued new work. (PyTorch documentation, "CUDA semantics ·
+    CUDA work is queued: Python normally runs ahead of the GPU. Reading a value makes Python wait until everything
+    queued so far has finished, and the GPU then idles until Python has queued new work. (PyTorch documentation, "CUDA semantics ·
     Asynchronous execution".)
 
     ## Example
@@ -47,12 +48,13 @@ class SyncInLoop(Rule):
     Keep the values on the device, and read them once after the loop or every hundred steps.
 
     ## When it is fine
-    After the loop, under a periodic guard (`if step % 100 == 0:`), behind a debug flag, on tensors that live on the CPU:
-    none of these is reported. Where the loop cannot go on without the value (an action for a simulator), suppress it.
+    After the loop, under a periodic guard (`if step % 100 == 0:`), behind a debug flag, on tensors that live on the
+    CPU: none of these is reported. Where the loop cannot go on without the value (an action for a simulator), suppress
+    it.
 
     ## Fix safety
-    Unsafe, and only for `total += loss.item()` where `total` starts as a number and is read only after the loop: the sum
-    is then made in float32 on the device (Python's own sum is float64), and converted once after the loop.
+    Unsafe, and only for `total += loss.item()` where `total` starts as a number and is read only after the loop: the
+    sum is then made in float32 on the device (Python's own sum is float64), and converted once after the loop.
     """
 
     code, name, level = "TL101", "sync-in-loop", Level.WARNING
@@ -68,7 +70,10 @@ class SyncInLoop(Rule):
                 yield self.finding(call, _message(call), self._fix(module, call))
         for call in module.sync_wrapper_calls():
             if module.hot(call):
-                yield self.finding(call, f"`{ast.unparse(call.func)}()` reads its tensor from the GPU on every step: Python waits for all queued work")
+                yield self.finding(
+                    call,
+                    f"`{ast.unparse(call.func)}()` reads its tensor from the GPU on every step: Python waits for all queued work",
+                )
 
     def _fix(self, module: Module, call: ast.Call) -> Fix | None:
         accumulation = accumulation_of(module, call)
@@ -78,7 +83,9 @@ class SyncInLoop(Rule):
             f"accumulate on the device, convert `{accumulation.name}` once after the loop",
             Safety.UNSAFE,
             lambda: _edits(module, call, accumulation),
-            "the sum is made in float32 on the device" if not accumulation.integer else "the sum is a tensor until the loop ends",
+            "the sum is made in float32 on the device"
+            if not accumulation.integer
+            else "the sum is a tensor until the loop ends",
         )
 
 

@@ -29,8 +29,9 @@ def accumulate_then_convert(
 ) -> list[Edit]:
     """`total += loss.item()` → `total += loss.detach().float()`, and `total = float(total)` after `loop`.
 
-    Whole numbers carry no graph and stay what they are, with `int(total)` at the end. Other reads of the total in the loop are converted
-    where they stand. The caller knows that total starts as a number, and that the tensor holds one value.
+    Whole numbers carry no graph and stay what they are, with `int(total)` at the end. Other reads of the total in the
+    loop are converted where they stand. The caller knows that total starts as a number, and that the tensor holds one
+    value.
     """
     target = statement.target
     if not isinstance(target, ast.Name) or not isinstance(statement.op, ast.Add):

@@ -261,7 +261,7 @@ _COPIES = frozenset(
     full_like rand_like randn_like cat concat concatenate stack hstack vstack sum mean std var prod norm argmax argmin
     softmax log_softmax sigmoid tanh relu exp log sqrt abs add sub mul div matmul mm bmm einsum logsumexp sign round
     item tolist repeat where gather index_select masked_select nonzero one_hot cross_entropy mse_loss
-    """.split()  # noqa: SIM905
+    """.split()
 )
 
 

@@ -32,7 +32,11 @@ def accumulation_of(module: Module, read: ast.Call) -> Accumulation | None:
     if not (isinstance(read.func, ast.Attribute) and read.func.attr == "item" and not read.args and not read.keywords):
         return None
     statement = module.statement_of(read)
-    if not (isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add) and isinstance(statement.target, ast.Name)):
+    if not (
+        isinstance(statement, ast.AugAssign)
+        and isinstance(statement.op, ast.Add)
+        and isinstance(statement.target, ast.Name)
+    ):
         return None
     if not _linear_in(statement.value, read):
         return None
@@ -64,7 +68,11 @@ def _carrying_loop(module: Module, statement: ast.AugAssign, name: str) -> LoopN
     if len(starts) != 1:
         return None
     start = starts[0]
-    if not isinstance(start, ast.Assign) or not isinstance(start.value, ast.Constant) or not isinstance(start.value.value, (int, float)):
+    if (
+        not isinstance(start, ast.Assign)
+        or not isinstance(start.value, ast.Constant)
+        or not isinstance(start.value.value, (int, float))
+    ):
         return None
     if len(start.targets) != 1 or start.lineno >= statement.lineno:
         return None

@@ -47,7 +47,21 @@ _KINDS: dict[str, Value] = {
 _symbols: dict[str, Value] = {}
 
 # numpy functions that give something else than an array or scalar.
-_NUMPY_OTHER = frozenset({"load", "savez", "save", "seterr", "errstate", "set_printoptions", "dtype", "iinfo", "finfo", "split", "array_split"})
+_NUMPY_OTHER = frozenset(
+    {
+        "load",
+        "savez",
+        "save",
+        "seterr",
+        "errstate",
+        "set_printoptions",
+        "dtype",
+        "iinfo",
+        "finfo",
+        "split",
+        "array_split",
+    }
+)
 _FLOAT_DTYPES = frozenset({"float", "half", "double", "bfloat16"})
 _INT_DTYPES = frozenset({"long", "int", "short", "byte", "char"})
 
@@ -206,7 +220,9 @@ def binary(left: Value, right: Value, op: ast.operator) -> Value:
         if isinstance(op, ast.Div) or "float" in {t.dtype for t in tensors}:
             dtype = "float"
         sure = any(t.sure for t in tensors)
-        return Value("tensor", host=all(t.host for t in tensors), dtype=dtype, grad=any(t.grad for t in tensors), sure=sure)
+        return Value(
+            "tensor", host=all(t.host for t in tensors), dtype=dtype, grad=any(t.grad for t in tensors), sure=sure
+        )
     if a == "ndarray" or b == "ndarray":
         return NDARRAY
     if a == "number" and b == "number":
@@ -214,7 +230,10 @@ def binary(left: Value, right: Value, op: ast.operator) -> Value:
     if a == "string" and (b == "string" or isinstance(op, ast.Mod)):
         return STRING
     if a in ("list", "tuple") and b in ("list", "tuple") and isinstance(op, ast.Add):
-        return join(Value("list", items=(left.element,) if left.items else ()), Value("list", items=(right.element,) if right.items else ()))
+        return join(
+            Value("list", items=(left.element,) if left.items else ()),
+            Value("list", items=(right.element,) if right.items else ()),
+        )
     if a == "list" and b in ("number", "unknown") and isinstance(op, ast.Mult):
         return Value("list", items=(left.element,) if left.items else ())
     return UNKNOWN
@@ -438,7 +457,11 @@ def _wrapped(value: Value, last: str) -> Value:
     if value.kind in ("loader", "module"):
         return Value("iterator", name="loader" if value.kind == "loader" else "", items=(iteration(value),))
     if last in ("list", "sorted"):
-        return Value("list", name=value.name if value.kind == "iterator" else "", items=(iteration(value),) if value.items or value.kind == "tensor" else ())
+        return Value(
+            "list",
+            name=value.name if value.kind == "iterator" else "",
+            items=(iteration(value),) if value.items or value.kind == "tensor" else (),
+        )
     if last == "tuple" and value.kind == "tuple":
         return value
     return value if value.kind in ("iterator", "list", "tuple", "tensor", "dict", "set", "dataset") else UNKNOWN
@@ -462,13 +485,21 @@ def _builtin_call(flow: Flow, node: ast.Call, name: str, positional: list[Value]
     if name in ("iter", "reversed", "list", "tuple", "sorted"):
         if not positional:
             return EMPTY_LIST
-        return Value("iterator", name=_loader_mark(first), items=(iteration(first),)) if name == "iter" else _wrapped(first, name)
+        return (
+            Value("iterator", name=_loader_mark(first), items=(iteration(first),))
+            if name == "iter"
+            else _wrapped(first, name)
+        )
     if name == "next":
         return iteration(first)
     if name in ("sum", "max", "min"):
         if len(positional) == 1 or name == "sum":
             inner = iteration(first)
-            return Value("tensor", host=inner.host, dtype=inner.dtype, grad=inner.grad) if inner.kind == "tensor" else inner
+            return (
+                Value("tensor", host=inner.host, dtype=inner.dtype, grad=inner.grad)
+                if inner.kind == "tensor"
+                else inner
+            )
         return join_all(positional)
     if name in ("isinstance", "issubclass", "hasattr", "callable", "any", "all"):
         return NUMBER
@@ -549,20 +580,42 @@ def _torch_call(
         return _made(made, name, positional)
     if torch_api.returns_tensor(name):
         dtype = torch_api.result_dtype(last)
-        if not dtype and name.startswith("torch.nn.functional.") and last not in ("one_hot", "embedding", "pad", "interpolate"):
+        if (
+            not dtype
+            and name.startswith("torch.nn.functional.")
+            and last not in ("one_hot", "embedding", "pad", "interpolate")
+        ):
             dtype = "float"
         single = last in ("max", "min", "median") and len(positional) + len(keywords) == 1
         where = last == "where" and len(positional) == 3
         opaque = last in torch_api.MULTI_RESULT and not single and not where
-        host = _factory_host(flow, keywords) if not any(tensor_parts(v) for v in values) and _makes(last) else _all_host(values)
-        grad = dtype not in ("int", "bool") and (any(p.grad for v in values for p in tensor_parts(v)) or not any(tensor_parts(v) for v in values))
+        host = (
+            _factory_host(flow, keywords)
+            if not any(tensor_parts(v) for v in values) and _makes(last)
+            else _all_host(values)
+        )
+        grad = dtype not in ("int", "bool") and (
+            any(p.grad for v in values for p in tensor_parts(v)) or not any(tensor_parts(v) for v in values)
+        )
         return Value("tensor", host=host, dtype=dtype, opaque=opaque, grad=grad)
     return None
 
 
 def _makes(last: str) -> bool:
     """torch functions outside the catalogue's factories that make a tensor from numbers."""
-    return last in ("tril_indices", "triu_indices", "hann_window", "hamming_window", "blackman_window", "scalar_tensor", "complex", "polar", "range", "bartlett_window", "kaiser_window")
+    return last in (
+        "tril_indices",
+        "triu_indices",
+        "hann_window",
+        "hamming_window",
+        "blackman_window",
+        "scalar_tensor",
+        "complex",
+        "polar",
+        "range",
+        "bartlett_window",
+        "kaiser_window",
+    )
 
 
 def _factory_dtype(last: str, node: ast.Call) -> str:
@@ -577,7 +630,9 @@ def _factory_dtype(last: str, node: ast.Call) -> str:
     return "int" if last in ("randint", "randperm") else ""
 
 
-def _module_call(flow: Flow, node: ast.Call, callee: Value, positional: list[Value], keywords: Keywords, starred: bool) -> Value:
+def _module_call(
+    flow: Flow, node: ast.Call, callee: Value, positional: list[Value], keywords: Keywords, starred: bool
+) -> Value:
     """A module applied to its input."""
     name = callee.name
     inside = flow.module.in_module_class(node)
@@ -608,11 +663,15 @@ def _with_host(value: Value, host: bool) -> Value:
     if value.kind == "tensor":
         return Value("tensor", host=host, dtype=value.dtype, grad=value.grad, opaque=value.opaque)
     if value.kind in ("list", "tuple", "dict"):
-        return Value(value.kind, name=value.name, keys=value.keys, items=tuple(_with_host(v, host) for v in value.items))
+        return Value(
+            value.kind, name=value.name, keys=value.keys, items=tuple(_with_host(v, host) for v in value.items)
+        )
     return value
 
 
-def _call_member(flow: Flow, node: ast.Call, base: Value, name: str, positional: list[Value], keywords: Keywords, starred: bool) -> Value:
+def _call_member(
+    flow: Flow, node: ast.Call, base: Value, name: str, positional: list[Value], keywords: Keywords, starred: bool
+) -> Value:
     function_id = flow.module.find_method(base.name, name)
     if function_id is None:
         return UNKNOWN
@@ -624,7 +683,14 @@ def _call_member(flow: Flow, node: ast.Call, base: Value, name: str, positional:
 
 
 def _method_call(
-    flow: Flow, node: ast.Call, base: Value, name: str, positional: list[Value], keywords: Keywords, env: Env, starred: bool
+    flow: Flow,
+    node: ast.Call,
+    base: Value,
+    name: str,
+    positional: list[Value],
+    keywords: Keywords,
+    env: Env,
+    starred: bool,
 ) -> Value:
     kind = base.kind
     if kind == "tensor":
@@ -644,7 +710,13 @@ def _method_call(
     if kind == "scaler":
         if name == "step":
             flow.events[node] = "step"
-        return positional[0] if name == "scale" and positional and positional[0].kind != "unknown" else TENSOR if name == "scale" else UNKNOWN
+        return (
+            positional[0]
+            if name == "scale" and positional and positional[0].kind != "unknown"
+            else TENSOR
+            if name == "scale"
+            else UNKNOWN
+        )
     if kind == "distribution":
         if name in ("sample", "rsample", "log_prob", "entropy", "cdf", "icdf", "sample_n"):
             return Value("tensor", host=base.host, grad=not name.startswith("sample"))
@@ -661,7 +733,9 @@ def _method_call(
     return UNKNOWN
 
 
-def _super_method(flow: Flow, node: ast.Call, base: Value, name: str, positional: list[Value], keywords: Keywords, starred: bool) -> Value:
+def _super_method(
+    flow: Flow, node: ast.Call, base: Value, name: str, positional: list[Value], keywords: Keywords, starred: bool
+) -> Value:
     function_id = flow.module.find_method(base.name, name, skip_own=True)
     if function_id is not None:
         _project_call(flow, node, function_id, positional, keywords, starred, bound=True)
@@ -672,7 +746,9 @@ def _super_method(flow: Flow, node: ast.Call, base: Value, name: str, positional
     return UNKNOWN
 
 
-def _tensor_method(flow: Flow, node: ast.Call, base: Value, name: str, positional: list[Value], keywords: Keywords) -> Value:
+def _tensor_method(
+    flow: Flow, node: ast.Call, base: Value, name: str, positional: list[Value], keywords: Keywords
+) -> Value:
     if name == "backward":
         flow.events[node] = "backward"
         return NONE
@@ -709,10 +785,25 @@ def _tensor_method(flow: Flow, node: ast.Call, base: Value, name: str, positiona
     elif name in ("type", "type_as"):
         dtype = ""
         other = positional[0] if positional else UNKNOWN
-        host = base.host and (other.host if other.kind == "tensor" else other.kind in ("dtype", "symbol") and ".cuda." not in other.name)
+        host = base.host and (
+            other.host if other.kind == "tensor" else other.kind in ("dtype", "symbol") and ".cuda." not in other.name
+        )
     elif name in ("sum", "cumsum", "prod") and dtype == "bool":
         dtype = "int"
-    elif name in ("mean", "std", "var", "norm", "div", "true_divide", "softmax", "log_softmax", "sigmoid", "exp", "log", "sqrt"):
+    elif name in (
+        "mean",
+        "std",
+        "var",
+        "norm",
+        "div",
+        "true_divide",
+        "softmax",
+        "log_softmax",
+        "sigmoid",
+        "exp",
+        "log",
+        "sqrt",
+    ):
         dtype = "float"
     elif torch_api.result_dtype(name):
         dtype, grad = torch_api.result_dtype(name), False
@@ -723,7 +814,11 @@ def _tensor_method(flow: Flow, node: ast.Call, base: Value, name: str, positiona
     elif name.startswith("new_"):
         grad = False
     single = name in ("max", "min", "median") and not positional and not keywords
-    opaque = base.opaque if name in ("to", "cuda", "cpu", "float", "half", "detach") else name in torch_api.MULTI_RESULT and not single
+    opaque = (
+        base.opaque
+        if name in ("to", "cuda", "cpu", "float", "half", "detach")
+        else name in torch_api.MULTI_RESULT and not single
+    )
     return Value("tensor", host=host, dtype=dtype, grad=grad, opaque=opaque)
 
 
@@ -737,7 +832,13 @@ def _after_to(base: Value, positional: list[Value], keywords: Keywords) -> tuple
             host, dtype = value.host, value.dtype
         elif value.kind == "symbol" and value.name.startswith("torch."):
             last = value.name[6:]
-            dtype = "float" if last.startswith(("float", "half", "double", "bfloat")) else "int" if last.startswith(("int", "long", "uint")) else ""
+            dtype = (
+                "float"
+                if last.startswith(("float", "half", "double", "bfloat"))
+                else "int"
+                if last.startswith(("int", "long", "uint"))
+                else ""
+            )
         elif value.kind == "number":
             if len(positional) and value is positional[0]:
                 host = False
@@ -747,7 +848,9 @@ def _after_to(base: Value, positional: list[Value], keywords: Keywords) -> tuple
     return host, dtype
 
 
-def _module_method(flow: Flow, node: ast.Call, base: Value, name: str, positional: list[Value], keywords: Keywords, starred: bool) -> Value:
+def _module_method(
+    flow: Flow, node: ast.Call, base: Value, name: str, positional: list[Value], keywords: Keywords, starred: bool
+) -> Value:
     if name == "forward":
         return _module_call(flow, node, base, positional, keywords, starred)
     if name in torch_api.MODULE_SELF_METHODS:
@@ -776,7 +879,15 @@ def _module_method(flow: Flow, node: ast.Call, base: Value, name: str, positiona
         if name == "generate":
             flow.events[node] = "forward"
             return OPAQUE
-        if name not in ("zero_grad", "load_state_dict", "register_buffer", "register_parameter", "add_module", "append", "no_sync"):
+        if name not in (
+            "zero_grad",
+            "load_state_dict",
+            "register_buffer",
+            "register_parameter",
+            "add_module",
+            "append",
+            "no_sync",
+        ):
             _project_call(flow, node, f"?.{name}", positional, keywords, starred, bound=True)
     elif name == "register_buffer" and len(node.args) >= 2:
         _register(flow, node, positional)
@@ -787,7 +898,12 @@ def _register(flow: Flow, node: ast.Call, positional: list[Value]) -> None:
     """`self.register_buffer("name", tensor)` makes an attribute."""
     function = flow.module.method_around(node)
     label = node.args[0]
-    if function is not None and function.owner is not None and isinstance(label, ast.Constant) and isinstance(label.value, str):
+    if (
+        function is not None
+        and function.owner is not None
+        and isinstance(label, ast.Constant)
+        and isinstance(label.value, str)
+    ):
         flow.attributes[(function.owner, label.value)] = Value("tensor", grad=False, dtype=positional[1].dtype)
 
 
@@ -795,7 +911,14 @@ def _accelerator_method(flow: Flow, node: ast.Call, name: str, positional: list[
     if name in ("prepare", "setup"):
         prepared = tuple(_prepared(v) for v in positional)
         return prepared[0] if len(prepared) == 1 else Value("tuple", items=prepared)
-    if name in ("prepare_model", "prepare_data_loader", "prepare_optimizer", "setup_module", "setup_optimizers", "setup_dataloaders"):
+    if name in (
+        "prepare_model",
+        "prepare_data_loader",
+        "prepare_optimizer",
+        "setup_module",
+        "setup_optimizers",
+        "setup_dataloaders",
+    ):
         prepared = tuple(_prepared(v) for v in positional)
         return prepared[0] if len(prepared) == 1 else Value("tuple", items=prepared)
     if name == "backward":

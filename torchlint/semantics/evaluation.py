@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,8 @@ from torchlint.semantics.names import LOOPS, Function, path_of
 from torchlint.semantics.values import may_carry_graph
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from torchlint.semantics.module import Module
 
 _NAME = re.compile(r"_*(?:evaluat|eval|validat|valid|val_|test|predict|infer|sampl|generat)|^_*val$")
@@ -228,7 +229,11 @@ def no_grad_spelling(module: Module, place: ast.stmt) -> str | None:
     """`torch.no_grad()` in the names that are bound at module level above `place`."""
     root = module.index.root
     for node in module.index.imports:
-        if node.lineno >= place.lineno or module.scope_of(node) is not root or module.block_of(node) is not module.tree.body:
+        if (
+            node.lineno >= place.lineno
+            or module.scope_of(node) is not root
+            or module.block_of(node) is not module.tree.body
+        ):
             continue
         for alias in node.names:
             bound = alias.asname or alias.name

@@ -77,7 +77,10 @@ def _makes_on_host(module: Module, name: str, call: ast.Call) -> bool:
         module.is_tensor(argument) for argument in call.args if not isinstance(argument, ast.Starred)
     ):
         return name == "torch.full"
-    if any(k.arg == "pin_memory" and not (isinstance(k.value, ast.Constant) and k.value.value is False) for k in call.keywords):
+    if any(
+        k.arg == "pin_memory" and not (isinstance(k.value, ast.Constant) and k.value.value is False)
+        for k in call.keywords
+    ):
         return False
     return not module.inside_device_context(call)
 
@@ -98,7 +101,8 @@ def _bound_creation(module: Module, move: ast.Call, path: str) -> Creation | Non
     for earlier in reversed(block[:position]):
         target = _target(earlier)
         if target == path:
-            assert isinstance(earlier, (ast.Assign, ast.AnnAssign)) and earlier.value is not None
+            assert isinstance(earlier, (ast.Assign, ast.AnnAssign))
+            assert earlier.value is not None
             found = _creation_in(module, earlier.value)
             if found is None:
                 inner = earlier.value
@@ -129,7 +133,11 @@ def _target(statement: ast.stmt) -> str | None:
 def _view_of(node: ast.expr, path: str) -> bool:
     """Whether an expression is a view of the value at `path`: `x.view(1, -1)`."""
     seen = False
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and (node.func.attr in _VIEWS or _fills(node.func.attr)):
+    while (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (node.func.attr in _VIEWS or _fills(node.func.attr))
+    ):
         node, seen = node.func.value, True
     return seen and path_of(node) == path
 

@@ -10,7 +10,6 @@ and every call of the project's own code.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +35,8 @@ from torchlint.semantics.values import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from torchlint.semantics.module import Module
 
 Env = dict[str, Value]
@@ -158,7 +159,9 @@ class Flow:
         function = scope.function
         assert function is not None
         given = self.module.linked.parameters.get(self.module.id_of(function), {})
-        in_forward = function.name == "forward" and function.owner is not None and self.module.is_module_class(function.owner)
+        in_forward = (
+            function.name == "forward" and function.owner is not None and self.module.is_module_class(function.owner)
+        )
         args = function.node.args
         for parameter in function.parameters:
             name = parameter.arg
@@ -230,13 +233,27 @@ class Flow:
             return self.annotation(arguments[0])
         if origin == "Union":
             return self._union(arguments)
-        if origin in ("list", "List", "Sequence", "Iterable", "Iterator", "Generator", "Collection", "set", "Set", "deque"):
+        if origin in (
+            "list",
+            "List",
+            "Sequence",
+            "Iterable",
+            "Iterator",
+            "Generator",
+            "Collection",
+            "set",
+            "Set",
+            "deque",
+        ):
             return Value("list", items=(self.annotation(arguments[0]),))
         if origin in ("tuple", "Tuple"):
             if len(arguments) == 2 and isinstance(arguments[1], ast.Constant) and arguments[1].value is ...:
                 return Value("list", items=(self.annotation(arguments[0]),))
             return Value("tuple", items=tuple(self.annotation(a) for a in arguments))
-        if origin in ("dict", "Dict", "Mapping", "OrderedDict", "defaultdict", "MutableMapping") and len(arguments) == 2:
+        if (
+            origin in ("dict", "Dict", "Mapping", "OrderedDict", "defaultdict", "MutableMapping")
+            and len(arguments) == 2
+        ):
             return Value("dict", items=(self.annotation(arguments[1]),))
         return self.annotation(node.value) if origin in ("DataLoader", "Dataset", "ndarray", "NDArray") else UNKNOWN
 
@@ -285,7 +302,10 @@ class Flow:
         joined = self.joined.setdefault(self._scope, {})
         before = joined.get(name)
         # `import model` and later `model = model.Net()`: what the import meant is over
-        superseded = before is None or (before.kind in ("package", "symbol", "class", "function") and value.kind in ("module", "tensor", "instance", "ref"))
+        superseded = before is None or (
+            before.kind in ("package", "symbol", "class", "function")
+            and value.kind in ("module", "tensor", "instance", "ref")
+        )
         joined[name] = value if superseded or before is None else join(before, value)
 
     def _bind_name(self, name: str, value: Value, env: Env) -> None:
@@ -326,7 +346,7 @@ class Flow:
             parts: list[Value] = list(value.items)
         else:
             parts = [value.element] * len(elements)
-        for element, part in zip(elements, parts):
+        for element, part in zip(elements, parts, strict=False):
             self.assign(element, part, env)
 
     def _assign_attribute(self, target: ast.Attribute, base: Value, value: Value, env: Env) -> None:
@@ -726,7 +746,9 @@ class Flow:
             return NUMBER
         tensors = [v for v in operands if v.kind == "tensor"]
         if tensors and not any(v.kind in ("none", "string") for v in operands):
-            return Value("tensor", host=any(t.host for t in tensors) and all(t.host for t in tensors), dtype="bool", grad=False)
+            return Value(
+                "tensor", host=any(t.host for t in tensors) and all(t.host for t in tensors), dtype="bool", grad=False
+            )
         if any(v.kind == "ndarray" for v in operands):
             return NDARRAY
         return NUMBER if all(v.kind in ("number", "string", "none") for v in operands) else UNKNOWN
@@ -770,7 +792,7 @@ class Flow:
             return EMPTY_DICT
         keys = []
         items = []
-        for key, value in zip(node.keys, node.values):
+        for key, value in zip(node.keys, node.values, strict=False):
             if key is not None:
                 self.eval(key, env)
             keys.append(key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None)

@@ -39,7 +39,11 @@ def growth_by(module: Module, call: ast.Call) -> Growth | None:
         return None
     operands = call.args[0]
     statement = module.statement_of(call)
-    if not isinstance(operands, (ast.Tuple, ast.List)) or not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+    if (
+        not isinstance(operands, (ast.Tuple, ast.List))
+        or not isinstance(statement, ast.Assign)
+        or len(statement.targets) != 1
+    ):
         return None
     path = path_of(statement.targets[0]) or _subscript_path(statement.targets[0])
     if path is None:
@@ -57,7 +61,7 @@ def growth_by(module: Module, call: ast.Call) -> Growth | None:
     return Growth(path, call, statement, loop, _start_of(module, loop, path), first)
 
 
-def _choice_around(statement: ast.Assign, call: ast.Call) -> ast.IfExp | None | bool:
+def _choice_around(statement: ast.Assign, call: ast.Call) -> ast.IfExp | bool | None:
     """The conditional expression that holds the join, None where the join is the whole value, False for anything else."""
     value = statement.value
     if value is call:
@@ -89,7 +93,9 @@ def _binds(statement: ast.stmt, path: str) -> bool:
     return isinstance(statement, ast.Assign) and any(_same_place(t, path) for t in statement.targets)
 
 
-def _carrying_loop(module: Module, statement: ast.Assign, path: str, first: ast.If | ast.IfExp | None) -> LoopNode | None:
+def _carrying_loop(
+    module: Module, statement: ast.Assign, path: str, first: ast.If | ast.IfExp | None
+) -> LoopNode | None:
     """The innermost loop from one iteration of which to the next the value carries."""
     for loop in module.regions.loops_around(statement):
         if not isinstance(loop, LOOPS):
@@ -138,7 +144,9 @@ def _periodic(module: Module, statement: ast.Assign, loop: LoopNode, first: ast.
     number = module.regions.numbers[loop]
     if any(guarded for place, guarded in module.regions.place(anchor) if place == number):
         return True
-    return first is not None and any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(first.test))
+    return first is not None and any(
+        isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(first.test)
+    )
 
 
 def _needed(
@@ -174,7 +182,9 @@ def _method_reads(module: Module, loop: LoopNode, path: str) -> bool:
     for node in ast.walk(loop):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and path_of(node.func.value) == receiver:
             method = owner.methods.get(node.func.attr) if owner is not None else None
-            if method is None or any(isinstance(n, ast.Attribute) and n.attr == attribute for n in ast.walk(method.node)):
+            if method is None or any(
+                isinstance(n, ast.Attribute) and n.attr == attribute for n in ast.walk(method.node)
+            ):
                 return True
     return False
 
@@ -185,8 +195,17 @@ def _start_of(module: Module, loop: LoopNode, path: str) -> ast.Assign | None:
     if block is None:
         return None
     for statement in reversed(block[: block.index(loop)]):
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and _same_place(statement.targets[0], path):
+        if (
+            isinstance(statement, ast.Assign)
+            and len(statement.targets) == 1
+            and _same_place(statement.targets[0], path)
+        ):
             return statement
-        if any(isinstance(n, (ast.Name, ast.Attribute, ast.Subscript)) and _same_place(n, path) and not isinstance(n.ctx, ast.Load) for n in ast.walk(statement)):
+        if any(
+            isinstance(n, (ast.Name, ast.Attribute, ast.Subscript))
+            and _same_place(n, path)
+            and not isinstance(n.ctx, ast.Load)
+            for n in ast.walk(statement)
+        ):
             return None
     return None

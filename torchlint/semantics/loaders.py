@@ -89,7 +89,11 @@ def drawn_once(module: Module, call: ast.Call) -> bool:
     if _is_drawn(module, call):
         return True
     statement = module.parents.get(call)
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or not isinstance(statement.targets[0], ast.Name):
+    if (
+        not isinstance(statement, ast.Assign)
+        or len(statement.targets) != 1
+        or not isinstance(statement.targets[0], ast.Name)
+    ):
         return False
     name = statement.targets[0].id
     scope = module.scope_of(statement)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -31,6 +30,8 @@ from torchlint.semantics.regions import OUTSIDE, AnyLoop, Regions
 from torchlint.semantics.values import NONE, OPAQUE, UNKNOWN, Value, join_all
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torchlint.config import Settings
     from torchlint.source import SourceFile
 
@@ -276,7 +277,9 @@ class Module:
     def _forwards_free(self, node: ast.Call) -> bool:
         """Whether the forward that a call runs turns gradients off itself, in another file."""
         call = self.flow.calls.get(node)
-        return call is not None and call.callee not in self._functions_by_id and call.callee in self.linked.always_grad_off
+        return (
+            call is not None and call.callee not in self._functions_by_id and call.callee in self.linked.always_grad_off
+        )
 
     def resolved_callee(self, callee: str) -> str:
         """The id of the project function behind a callee reference."""
@@ -512,12 +515,16 @@ class Module:
 
     def _declared(self, cls: Class) -> ClassFacts:
         properties = tuple(sorted(n for n, m in cls.methods.items() if m.is_property))
-        return ClassFacts(self.id_of(cls), tuple(self.direct_bases(self.id_of(cls))), tuple(sorted(cls.methods)), properties)
+        return ClassFacts(
+            self.id_of(cls), tuple(self.direct_bases(self.id_of(cls))), tuple(sorted(cls.methods)), properties
+        )
 
     def _root_names(self) -> dict[str, Value]:
         """What the module body binds, as far as it is known."""
         found = self.flow.joined.get(self.index.root, {})
-        return {name: value for name, value in found.items() if value.kind not in ("unknown", "none", "number", "string")}
+        return {
+            name: value for name, value in found.items() if value.kind not in ("unknown", "none", "number", "string")
+        }
 
     def _imported_names(self) -> set[str]:
         """Every project name that an import anywhere in the file, or an attribute of an imported module, refers to."""
@@ -548,7 +555,9 @@ class Module:
         events = self._by_function(self.flow.events)
         made = self._by_function(self.flow.calls)
         functions = [
-            self._function_facts(f, loops.get(self.id_of(f), ()), events.get(self.id_of(f), ()), made.get(self.id_of(f), ()))
+            self._function_facts(
+                f, loops.get(self.id_of(f), ()), events.get(self.id_of(f), ()), made.get(self.id_of(f), ())
+            )
             for f in self.functions
         ]
         body = f"{self.name}:{MODULE_BODY}"
@@ -619,7 +628,8 @@ class Module:
             has_receiver=function.owner is not None and not function.is_static,
             moves=self._moves(function),
             memory_getter=function.name == "__getitem__" and getter_indexes_memory(self, function),
-            guards=(returned := self.regions.returned_test(function)) is not None and self.regions.periodic(returned)[0],
+            guards=(returned := self.regions.returned_test(function)) is not None
+            and self.regions.periodic(returned)[0],
             single_return_sync=self.sync_wrapper(function) is not None,
         )
 
@@ -636,7 +646,9 @@ class Module:
         return (
             function.owner is not None
             and function.name in torch_api.GRAD_FREE_HOOKS
-            and any(b.endswith((".LightningModule", ":LightningModule")) for b in self.bases_of(self.id_of(function.owner)))
+            and any(
+                b.endswith((".LightningModule", ":LightningModule")) for b in self.bases_of(self.id_of(function.owner))
+            )
         )
 
     def sync_wrapper(self, function: Function) -> ast.Call | None:
@@ -655,7 +667,11 @@ class Module:
     def inside_sync_wrapper(self, node: ast.AST) -> bool:
         """Whether `node` is the one sync chain of a helper that is reported at its call sites instead."""
         function = self.function_of(node)
-        return function is not None and self.id_of(function) in self.linked.called and self.sync_wrapper(function) is not None
+        return (
+            function is not None
+            and self.id_of(function) in self.linked.called
+            and self.sync_wrapper(function) is not None
+        )
 
     def sync_wrapper_calls(self) -> list[ast.Call]:
         """Calls, in source order, of helpers whose whole body reads their parameter, with a tensor that is not on the host."""
@@ -728,7 +744,11 @@ class Module:
 
     def _loop_facts(self, loop: AnyLoop) -> LoopFacts:
         outer = next(self.regions.loops_around(loop), None)
-        short = isinstance(loop, (ast.For, ast.AsyncFor)) and isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange")
+        short = (
+            isinstance(loop, (ast.For, ast.AsyncFor))
+            and isinstance(loop.iter, ast.Call)
+            and last_name(loop.iter.func) in ("range", "trange")
+        )
         return LoopFacts(
             number=self.regions.numbers[loop],
             outer=self.regions.numbers[outer] if outer is not None else OUTSIDE,
@@ -750,25 +770,37 @@ class Module:
         return tuple(
             self.regions.numbers[other]
             for other in self.index.loops
-            if other.lineno < loop.lineno and (other.end_lineno or 0) < loop.lineno and next(self.regions.loops_around(other), None) is outer
+            if other.lineno < loop.lineno
+            and (other.end_lineno or 0) < loop.lineno
+            and next(self.regions.loops_around(other), None) is outer
         )
 
     def _class_facts(self, cls: Class) -> ClassFacts:
         declared = self._declared(cls)
         attributes = {}
-        for name in {*cls.writers, *(n for n in cls.scope.bindings if n not in cls.methods), *(key[1] for key in self.flow.attributes if key[0] is cls)}:
+        for name in {
+            *cls.writers,
+            *(n for n in cls.scope.bindings if n not in cls.methods),
+            *(key[1] for key in self.flow.attributes if key[0] is cls),
+        }:
             value = self.flow.attribute_of(cls, name)
             if value.kind not in ("unknown", "none", "number", "string", "bound") and (
                 value.kind != "function" or name not in cls.writers
             ):
                 attributes[name] = value
-        return ClassFacts(declared.id, declared.bases, declared.methods, declared.properties, dict(sorted(attributes.items())))
+        return ClassFacts(
+            declared.id, declared.bases, declared.methods, declared.properties, dict(sorted(attributes.items()))
+        )
 
     def _escapes(self) -> set[str]:
         """Functions handed over as values: somebody out of view may call them."""
         found: set[str] = set()
         for node, value in self.flow.values.items():
-            if value.kind not in ("function", "bound", "ref") or not value.name or not isinstance(node, (ast.Name, ast.Attribute)):
+            if (
+                value.kind not in ("function", "bound", "ref")
+                or not value.name
+                or not isinstance(node, (ast.Name, ast.Attribute))
+            ):
                 continue
             parent = self.parents.get(node)
             if isinstance(parent, ast.Call) and parent.func is node:

@@ -1,7 +1,7 @@
 """Scopes, bindings and imports: one pass over the tree that every later fact stands on.
 
-The pass is an explicit loop over each node type's own child fields (a visitor or `ast.walk` is several times slower, and
-recursion would overflow on deep expressions). It records, for the whole file: parents, scopes with what they bind,
+The pass is an explicit loop over each node type's own child fields (a visitor or `ast.walk` is several times slower,
+and recursion would overflow on deep expressions). It records, for the whole file: parents, scopes with what they bind,
 functions and classes, loops, calls by their last name, and which methods are used on which name.
 """
 
@@ -25,7 +25,21 @@ _SKIPPED_FIELDS = frozenset({"ctx", "op", "ops", "type_comment", "kind", "type_p
 def _child_fields() -> dict[type[ast.AST], tuple[str, ...]]:
     """For each node class, the fields that can hold nodes worth visiting."""
     table: dict[type[ast.AST], tuple[str, ...]] = {}
-    plain = {"id", "attr", "arg", "name", "asname", "module", "level", "names", "value_const", "simple", "is_async", "rest", "kwd_attrs"}
+    plain = {
+        "id",
+        "attr",
+        "arg",
+        "name",
+        "asname",
+        "module",
+        "level",
+        "names",
+        "value_const",
+        "simple",
+        "is_async",
+        "rest",
+        "kwd_attrs",
+    }
     for name in dir(ast):
         cls = getattr(ast, name)
         if isinstance(cls, type) and issubclass(cls, ast.AST):
@@ -286,7 +300,9 @@ class _Indexer:
 
     def _evidence_of_argument(self, callee: ast.expr, argument: ast.expr, scope: Scope) -> None:
         """`scaler.scale(loss)`, `accelerator.backward(loss)` and `dist.all_reduce(t)` say that their argument is a tensor."""
-        if last_name(callee) in ("backward", "scale", "all_reduce", "manual_backward") and isinstance(callee, ast.Attribute):
+        if last_name(callee) in ("backward", "scale", "all_reduce", "manual_backward") and isinstance(
+            callee, ast.Attribute
+        ):
             path = path_of(argument)
             if path is not None:
                 scope.use(path, f"{callee.attr}(…)")

@@ -1,9 +1,9 @@
 """Facts that cross files: a small storable summary for each file, and the link step that joins them.
 
 A summary says of each function what it calls, from where (loops, guards, grad mode) and with what, what it does
-(forward, backward, optimizer step), and what it returns. `link` follows calls through the project until nothing changes:
-which loops are step loops, which functions are hot, which always run without gradients, what helpers return and what
-their parameters are. A file then gets back only what concerns it.
+(forward, backward, optimizer step), and what it returns. `link` follows calls through the project until nothing
+changes: which loops are step loops, which functions are hot, which always run without gradients, what helpers return
+and what their parameters are. A file then gets back only what concerns it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from torchlint import torch_api
 from torchlint.semantics.layers import LayerSummary, LinkedLayers, link_layers
 from torchlint.semantics.values import UNKNOWN, Value, join_all, may_carry_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
 Place = tuple[tuple[int, bool], ...]
 
@@ -32,8 +35,8 @@ METADATA = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 class ProjectLayout:
     """Which Python files a project has, and which of them an import means.
 
-    `files` are posix paths relative to `root`. A module's name here is its path, dotted, without `.py`; `__init__.py` is
-    named for its folder.
+    `files` are posix paths relative to `root`. A module's name here is its path, dotted, without `.py`; `__init__.py`
+    is named for its folder.
     """
 
     def __init__(self, root: Path, files: Iterable[str]) -> None:
@@ -271,8 +274,12 @@ class Project:
         self._decide_loops()
         self.hot = self._spread_heat()
         self.grad_off = self._spread_grad_off()
-        self.differentiates = self._closure({f.id for f in self.functions.values() if _has(f, "backward", "step", "differentiate")})
-        self.forwards = self._closure({f.id for f in self.functions.values() if any(e.kind in ("forward", "layer") for e in self._events(f))})
+        self.differentiates = self._closure(
+            {f.id for f in self.functions.values() if _has(f, "backward", "step", "differentiate")}
+        )
+        self.forwards = self._closure(
+            {f.id for f in self.functions.values() if any(e.kind in ("forward", "layer") for e in self._events(f))}
+        )
         self.exposed = self._find_exposed()
         self.reaches_backward = self._find_reaching()
 
@@ -341,7 +348,9 @@ class Project:
         """What calling a resolved value gives."""
         if value.kind == "class":
             family = self.family(value.name)
-            return Value(family if family in INSTANCE_KINDS else "instance", name=value.name, host=family in INSTANCE_KINDS)
+            return Value(
+                family if family in INSTANCE_KINDS else "instance", name=value.name, host=family in INSTANCE_KINDS
+            )
         if value.kind == "symbol":
             return self._external_result(value.name)
         if value.kind == "function":
@@ -435,7 +444,9 @@ class Project:
 
     def _forget_parameters(self) -> None:
         """Let what depended on parameters be resolved anew."""
-        self._resolved = {name: value for name, value in self._resolved.items() if "@" not in name and value.kind != "unknown"}
+        self._resolved = {
+            name: value for name, value in self._resolved.items() if "@" not in name and value.kind != "unknown"
+        }
 
     def _events(self, function: FunctionFacts) -> Iterator[EventFacts]:
         """What a function does: the events seen in its file, and the calls that turned out to be of modules."""
@@ -505,10 +516,22 @@ class Project:
         self.trains: set[str] = set()
         self.step_loops: dict[str, set[int]] = {f: set() for f in self.functions}
         for _ in range(12):
-            before = (len(self.own_training), len(self.own_forward), len(self.holds_step_loop), len(self.trains), sum(map(len, self.step_loops.values())))
+            before = (
+                len(self.own_training),
+                len(self.own_forward),
+                len(self.holds_step_loop),
+                len(self.trains),
+                sum(map(len, self.step_loops.values())),
+            )
             for function in self.functions.values():
                 self._decide_function(function)
-            after = (len(self.own_training), len(self.own_forward), len(self.holds_step_loop), len(self.trains), sum(map(len, self.step_loops.values())))
+            after = (
+                len(self.own_training),
+                len(self.own_forward),
+                len(self.holds_step_loop),
+                len(self.trains),
+                sum(map(len, self.step_loops.values())),
+            )
             if before == after:
                 return
 
@@ -533,7 +556,11 @@ class Project:
                     training.add(loop)
                 if is_forward:
                     continue
-                if callee in self.own_forward and not guarded and not (function.in_module and self.functions[callee].in_module):
+                if (
+                    callee in self.own_forward
+                    and not guarded
+                    and not (function.in_module and self.functions[callee].in_module)
+                ):
                     forward.add(loop)
                 if callee in self.holds_step_loop:
                     held.update(number for number, _ in call.place)
@@ -541,12 +568,19 @@ class Project:
         steps = self.step_loops[function.id]
         for loop in reversed(function.loops):
             inner = {number for number in steps if loop.number in _chain(loops, number)}
-            if loop.number in training or (not inner and loop.number not in held and (loop.loads or loop.number in forward)):
+            if loop.number in training or (
+                not inner and loop.number not in held and (loop.loads or loop.number in forward)
+            ):
                 steps.add(loop.number)
             elif loop.number in steps:
                 steps.discard(loop.number)
         for loop in function.loops:
-            if loop.short and loop.number in steps and loop.number not in training and any(n in steps for n in loop.after):
+            if (
+                loop.short
+                and loop.number in steps
+                and loop.number not in training
+                and any(n in steps for n in loop.after)
+            ):
                 steps.discard(loop.number)
         if -1 in training:
             self.own_training.add(function.id)
@@ -564,9 +598,7 @@ class Project:
         return function_id in hot and not place[-1][1]
 
     def _spread_heat(self) -> set[str]:
-        hot = {
-            f.id for f in self.functions.values() if f.in_module and f.id.endswith(".forward")
-        }
+        hot = {f.id for f in self.functions.values() if f.in_module and f.id.endswith(".forward")}
         changed = True
         while changed:
             changed = False
@@ -623,7 +655,11 @@ class Project:
             for caller, calls in self._callees.items():
                 if caller in found or self.functions[caller].grad_off:
                     continue
-                if any(c in found and not c.endswith(".forward") and not call.grad_off for call, callees in calls for c in callees):
+                if any(
+                    c in found and not c.endswith(".forward") and not call.grad_off
+                    for call, callees in calls
+                    for c in callees
+                ):
                     found.add(caller)
                     changed = True
         return found
@@ -636,7 +672,11 @@ class Project:
                 if not call.grad_off and not call.discarded:
                     for callee in callees:
                         callers[callee].add(caller)
-        sinks = {f.id for f in self.functions.values() if _has(f, "backward", "differentiate") or (f.in_module and f.id.endswith(".forward"))}
+        sinks = {
+            f.id
+            for f in self.functions.values()
+            if _has(f, "backward", "differentiate") or (f.in_module and f.id.endswith(".forward"))
+        }
         found: set[str] = set()
         changed = True
         while changed:
@@ -686,13 +726,19 @@ class Project:
 
     def _classes_near(self, summary: FileSummary, refs: Mapping[str, Value]) -> dict[str, ClassFacts]:
         """The project classes that the file's references, values and bases lead to."""
-        wanted = [v.name for v in refs.values() if v.kind in ("class", "module", "instance", "dataset", "loader") and v.name]
+        wanted = [
+            v.name for v in refs.values() if v.kind in ("class", "module", "instance", "dataset", "loader") and v.name
+        ]
         wanted += [b for c in summary.classes for b in map(self._target, c.bases)]
         wanted += [c.id for c in summary.classes]
         for function in summary.functions:
             for _, callees in self._callees[function.id]:
-                wanted += [v.name for c in callees if c in self.returns for v in _values_in(self.returns[c]) if ":" in v.name]
-            wanted += [v.name for vs in self.parameters.get(function.id, {}).values() for v in _values_in(vs) if ":" in v.name]
+                wanted += [
+                    v.name for c in callees if c in self.returns for v in _values_in(self.returns[c]) if ":" in v.name
+                ]
+            wanted += [
+                v.name for vs in self.parameters.get(function.id, {}).values() for v in _values_in(vs) if ":" in v.name
+            ]
         found: dict[str, ClassFacts] = {}
         queue = list(wanted)
         while queue:
@@ -723,7 +769,9 @@ def family_of(bases: list[str]) -> str:
     for base in bases:
         if ":" in base:
             continue
-        if base in torch_api.MODULE_BASES or (torch_api.class_kind(base) == "module" and not base.startswith("torchvision.models.")):
+        if base in torch_api.MODULE_BASES or (
+            torch_api.class_kind(base) == "module" and not base.startswith("torchvision.models.")
+        ):
             return "module"
         if base.startswith("torchvision.models.") and base.rpartition(".")[2][:1].isupper():
             return "module"
@@ -764,7 +812,7 @@ def _bound_arguments(function: FunctionFacts, call: CallFacts) -> Iterator[tuple
             yield name, UNKNOWN
         return
     given: set[str] = set()
-    for name, value in zip(names, call.positional):
+    for name, value in zip(names, call.positional, strict=False):
         given.add(name)
         yield name, value
     for key, value in call.keywords:
@@ -779,4 +827,15 @@ def _values_in(value: Value) -> Iterator[Value]:
         yield from _values_in(item)
 
 
-__all__ = ["CallFacts", "ClassFacts", "EventFacts", "FileSummary", "FunctionFacts", "Linked", "LoopFacts", "Project", "ProjectLayout", "link"]
+__all__ = [
+    "CallFacts",
+    "ClassFacts",
+    "EventFacts",
+    "FileSummary",
+    "FunctionFacts",
+    "Linked",
+    "LoopFacts",
+    "Project",
+    "ProjectLayout",
+    "link",
+]

@@ -1,15 +1,14 @@
 """Where code runs: step loops, hot code, guards, grad mode.
 
-A *place* says, for each loop around a node (innermost first) and at last for the function itself, whether a guard stands
-between the two. It is a fact of one file; which loops are step loops and which functions are hot is decided for the
-whole project by the link step, and read back here.
+A *place* says, for each loop around a node (innermost first) and at last for the function itself, whether a guard
+stands between the two. It is a fact of one file; which loops are step loops and which functions are hot is decided for
+the whole project by the link step, and read back here.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchlint import torch_api
@@ -17,6 +16,8 @@ from torchlint.semantics.names import COMPREHENSIONS, LOOPS, Comprehension, Func
 from torchlint.semantics.values import UNKNOWN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torchlint.semantics.module import Module
 
 AnyLoop = LoopNode | Comprehension
@@ -24,7 +25,9 @@ Place = tuple[tuple[int, bool], ...]
 
 OUTSIDE = -1  # the "loop" number of a function's own body
 
-_FLAG = re.compile(r"(?:^|_)(?:debug|debugging|verbose|verbosity|dry_?run|sanity_check)(?:$|_)|^is_?debug|^debug|isEnabledFor|DEBUG|VERBOSE")
+_FLAG = re.compile(
+    r"(?:^|_)(?:debug|debugging|verbose|verbosity|dry_?run|sanity_check)(?:$|_)|^is_?debug|^debug|isEnabledFor|DEBUG|VERBOSE"
+)
 _INTERVAL = re.compile(r"interval|every|freq|period|(?:^|_)cadence")
 _WARM = re.compile(r"warm")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -247,9 +250,13 @@ class Regions:
             if isinstance(op, ast.NotEq):
                 return False, True
             return True, False
-        if isinstance(op, (ast.Eq, ast.In)) and (self._is_counter(left) or (isinstance(op, ast.Eq) and self._is_counter(right))):
+        if isinstance(op, (ast.Eq, ast.In)) and (
+            self._is_counter(left) or (isinstance(op, ast.Eq) and self._is_counter(right))
+        ):
             return True, False
-        if isinstance(op, (ast.NotEq, ast.NotIn)) and (self._is_counter(left) or (isinstance(op, ast.NotEq) and self._is_counter(right))):
+        if isinstance(op, (ast.NotEq, ast.NotIn)) and (
+            self._is_counter(left) or (isinstance(op, ast.NotEq) and self._is_counter(right))
+        ):
             return False, True
         for side in (left, right):
             name = last_name(side)
@@ -306,7 +313,13 @@ class Regions:
     def _find_counters(self) -> set[str]:
         found: set[str] = set()
         for loop in self.module.index.loops:
-            generators = loop.generators if isinstance(loop, COMPREHENSIONS) else [loop] if not isinstance(loop, ast.While) else []
+            generators = (
+                loop.generators
+                if isinstance(loop, COMPREHENSIONS)
+                else [loop]
+                if not isinstance(loop, ast.While)
+                else []
+            )
             for part in generators:
                 if not isinstance(part.iter, ast.Call):
                     continue
@@ -315,7 +328,9 @@ class Regions:
                     target = target.elts[0]
                 elif callee in ("range", "trange", "arange", "count"):
                     pass
-                elif any(isinstance(a, ast.Call) and last_name(a.func) in ("range", "enumerate") for a in part.iter.args):
+                elif any(
+                    isinstance(a, ast.Call) and last_name(a.func) in ("range", "enumerate") for a in part.iter.args
+                ):
                     inner = next(last_name(a.func) for a in part.iter.args if isinstance(a, ast.Call))
                     if inner == "enumerate" and isinstance(target, ast.Tuple):
                         target = target.elts[0]
@@ -324,7 +339,11 @@ class Regions:
                 if isinstance(target, ast.Name):
                     found.add(target.id)
         for node in self.module.index.parents:
-            if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.value, ast.Constant):
+            if (
+                isinstance(node, ast.AugAssign)
+                and isinstance(node.op, ast.Add)
+                and isinstance(node.value, ast.Constant)
+            ):
                 path = path_of(node.target)
                 if path is not None:
                     found.add(path)
@@ -340,9 +359,9 @@ class Regions:
                     definition = self._definition(part)
                     if definition is not None and self._mentions(definition, pattern, depth + 1):
                         return True
-            elif isinstance(part, ast.Attribute) and pattern.search(part.attr):
-                return True
-            elif isinstance(part, ast.Constant) and isinstance(part.value, str) and pattern.search(part.value):
+            elif (isinstance(part, ast.Attribute) and pattern.search(part.attr)) or (
+                isinstance(part, ast.Constant) and isinstance(part.value, str) and pattern.search(part.value)
+            ):
                 return True
         return False
 
@@ -365,7 +384,11 @@ class Regions:
             return True if True in modes else None
         if isinstance(node, ast.Name):
             definition = self._definition(node)
-            return self.context_mode(definition) if definition is not None and not isinstance(definition, ast.Name) else None
+            return (
+                self.context_mode(definition)
+                if definition is not None and not isinstance(definition, ast.Name)
+                else None
+            )
         if not isinstance(node, ast.Call):
             value = self.module.flow.values.get(node, UNKNOWN)
             return True if value.name in torch_api.GRAD_OFF else None
@@ -429,13 +452,19 @@ def _has_modulo(node: ast.expr) -> bool:
     return any(
         isinstance(part, ast.BinOp)
         and isinstance(part.op, ast.Mod)
-        and not (isinstance(part.left, (ast.Constant, ast.JoinedStr)) and not isinstance(getattr(part.left, "value", 0), (int, float)))
+        and not (
+            isinstance(part.left, (ast.Constant, ast.JoinedStr))
+            and not isinstance(getattr(part.left, "value", 0), (int, float))
+        )
         for part in ast.walk(node)
     )
 
 
 def _reads_clock(node: ast.expr) -> bool:
-    return any(isinstance(part, ast.Call) and last_name(part.func) in ("time", "perf_counter", "monotonic") for part in ast.walk(node))
+    return any(
+        isinstance(part, ast.Call) and last_name(part.func) in ("time", "perf_counter", "monotonic")
+        for part in ast.walk(node)
+    )
 
 
 def _is_false(node: ast.expr) -> bool:

@@ -1,7 +1,7 @@
 """What kind of value an expression is: the records, and how two of them agree.
 
-A `Value` says as much as flow shows and no more; `UNKNOWN` is silence. Values are small, immutable and storable, so that
-the same record serves inside a file and in the summary that other files read.
+A `Value` says as much as flow shows and no more; `UNKNOWN` is silence. Values are small, immutable and storable, so
+that the same record serves inside a file and in the summary that other files read.
 """
 
 from __future__ import annotations
@@ -80,7 +80,20 @@ CPU = Value("device", name="cpu")
 SHAPE = Value("list", items=(NUMBER,))
 
 # Kinds whose values differ only in what they are named: two of them agree on the kind.
-_NAMED_KINDS = frozenset({"module", "optimizer", "loader", "scheduler", "dataset", "scaler", "metric", "distribution", "device", "accelerator"})
+_NAMED_KINDS = frozenset(
+    {
+        "module",
+        "optimizer",
+        "loader",
+        "scheduler",
+        "dataset",
+        "scaler",
+        "metric",
+        "distribution",
+        "device",
+        "accelerator",
+    }
+)
 
 
 def join(a: Value, b: Value) -> Value:
@@ -108,7 +121,12 @@ def join(a: Value, b: Value) -> Value:
             sure=a.sure and b.sure,
         )
     if kind in _NAMED_KINDS:
-        return Value(kind, name=a.name if a.name == b.name else "", host=a.host and b.host, items=_join_elements(a.items, b.items))
+        return Value(
+            kind,
+            name=a.name if a.name == b.name else "",
+            host=a.host and b.host,
+            items=_join_elements(a.items, b.items),
+        )
     if kind in ("list", "iterator", "set"):
         return Value(kind, items=_join_elements(a.items, b.items))
     if kind == "tuple":
