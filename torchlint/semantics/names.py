@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 LoopNode = ast.For | ast.AsyncFor | ast.While
@@ -283,15 +285,11 @@ class _Indexer:
 
     def call(self, node: ast.Call, scope: Scope) -> None:
         callee = node.func
-        if callee.__class__ is ast.Attribute:
-            self.index.calls[callee.attr].append(node)  # type: ignore[attr-defined]
-            path = path_of(callee.value)  # type: ignore[attr-defined]
+        self.index.calls[last_name(callee)].append(node)
+        if isinstance(callee, ast.Attribute):
+            path = path_of(callee.value)
             if path is not None:
-                scope.use(path, callee.attr)  # type: ignore[attr-defined]
-        elif callee.__class__ is ast.Name:
-            self.index.calls[callee.id].append(node)  # type: ignore[attr-defined]
-        else:
-            self.index.calls[""].append(node)
+                scope.use(path, callee.attr)
         path = path_of(callee)
         if path is not None:
             scope.use(path, "()")
@@ -381,7 +379,8 @@ class _Indexer:
             scope.function.is_generator = True
 
 
-_SPECIAL: dict[type[ast.AST], object] = {
+# Each method takes its own node class: the key says which.
+_SPECIAL: dict[type[ast.AST], Callable[[_Indexer, Any, Scope], Scope | None]] = {
     ast.FunctionDef: _Indexer.function,
     ast.AsyncFunctionDef: _Indexer.function,
     ast.Lambda: _Indexer.lambda_,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Place = tuple[tuple[int, bool], ...]
 
 MODULE_BODY = "<module>"
+OUTSIDE = -1  # the "loop" number of a function's own body
 # Class families whose instances have a kind of their own; others are plain instances.
 INSTANCE_KINDS = frozenset({"module", "dataset", "loader", "optimizer", "scheduler"})
 # Files that make their folder a project of its own: a repository of examples holds many.
@@ -121,15 +122,14 @@ def relevant(path: str, data: bytes) -> bool:
 class LoopFacts(msgspec.Struct, frozen=True, array_like=True):
     """A loop of a function: its number in the file, the loop around it (-1: none), and what its head says.
 
-    short: a `range` loop, which after a step loop makes a few pictures and no more; after_step: its earlier siblings
-    hold a loop.
+    loads: it iterates a DataLoader; short: it is a `range` loop, which after a step loop makes a few pictures and no
+    more; after: for a short one, the loops before it in the body of the loop around both.
     """
 
     number: int
     outer: int
     loads: bool = False
     short: bool = False
-    guarded: bool = False
     after: tuple[int, ...] = ()
 
 
@@ -536,58 +536,51 @@ class Project:
                 return
 
     def _decide_function(self, function: FunctionFacts) -> None:
+        training, forward, held = self._work_of(function)
+        steps = self.step_loops[function.id]
+        around = {loop.number: loop.outer for loop in function.loops}
+        for loop in reversed(function.loops):
+            number = loop.number
+            holds = number in held or any(number in _chain(around, inner) for inner in steps)
+            few = loop.short and any(earlier in steps for earlier in loop.after)
+            if number in training or (not holds and not few and (loop.loads or number in forward)):
+                steps.add(number)
+            else:
+                steps.discard(number)
+        if OUTSIDE in training:
+            self.own_training.add(function.id)
+        if OUTSIDE in forward:
+            self.own_forward.add(function.id)
+        if steps or OUTSIDE in held:
+            self.holds_step_loop.add(function.id)
+
+    def _work_of(self, function: FunctionFacts) -> tuple[set[int], set[int], set[int]]:
+        """The loops of a function whose own body trains, does a forward, and calls something that holds a step loop."""
         training: set[int] = set()
         forward: set[int] = set()
         held: set[int] = set()
         for event in self._events(function):
-            loop, guarded = event.place[0]
+            number, guarded = event.place[0]
             if event.kind in ("backward", "step"):
-                training.add(loop)
+                training.add(number)
                 self.trains.add(function.id)
-            elif not guarded and (event.kind == "forward" or loop == -1):
-                forward.add(loop)
+            elif not guarded and (event.kind == "forward" or (event.kind == "layer" and number == OUTSIDE)):
+                forward.add(number)
         for call, callees in self._callees[function.id]:
-            loop, guarded = call.place[0]
+            number, guarded = call.place[0]
             for callee in callees:
-                is_forward = callee.endswith(".forward")
                 if callee in self.trains:
                     self.trains.add(function.id)
                 if callee in self.own_training:
-                    training.add(loop)
-                if is_forward:
-                    continue
-                if (
-                    callee in self.own_forward
-                    and not guarded
-                    and not (function.in_module and self.functions[callee].in_module)
-                ):
-                    forward.add(loop)
+                    training.add(number)
+                if callee.endswith(".forward"):
+                    continue  # a module's call is one forward, whatever loops are in it
+                within = function.in_module and self.functions[callee].in_module
+                if callee in self.own_forward and not guarded and not within:
+                    forward.add(number)
                 if callee in self.holds_step_loop:
-                    held.update(number for number, _ in call.place)
-        loops = {loop.number: loop for loop in function.loops}
-        steps = self.step_loops[function.id]
-        for loop in reversed(function.loops):
-            inner = {number for number in steps if loop.number in _chain(loops, number)}
-            if loop.number in training or (
-                not inner and loop.number not in held and (loop.loads or loop.number in forward)
-            ):
-                steps.add(loop.number)
-            elif loop.number in steps:
-                steps.discard(loop.number)
-        for loop in function.loops:
-            if (
-                loop.short
-                and loop.number in steps
-                and loop.number not in training
-                and any(n in steps for n in loop.after)
-            ):
-                steps.discard(loop.number)
-        if -1 in training:
-            self.own_training.add(function.id)
-        if -1 in forward:
-            self.own_forward.add(function.id)
-        if steps or -1 in held:
-            self.holds_step_loop.add(function.id)
+                    held.update(around for around, _ in call.place)
+        return training, forward, held
 
     def is_hot_place(self, function_id: str, place: Place, hot: set[str]) -> bool:
         """Whether code at `place` of a function runs on every iteration of some step loop."""
@@ -787,12 +780,12 @@ def _has(function: FunctionFacts, *kinds: str) -> bool:
     return any(event.kind in kinds for event in function.events)
 
 
-def _chain(loops: Mapping[int, LoopFacts], number: int) -> Iterator[int]:
-    """The loops around loop `number`, innermost first."""
-    outer = loops[number].outer
-    while outer != -1 and outer in loops:
+def _chain(around: Mapping[int, int], number: int) -> Iterator[int]:
+    """The loops around loop `number`, innermost first; `around` maps a loop to the one around it."""
+    outer = around.get(number, OUTSIDE)
+    while outer != OUTSIDE:
         yield outer
-        outer = loops[outer].outer
+        outer = around.get(outer, OUTSIDE)
 
 
 def _agreed(values: list[Value]) -> Value:

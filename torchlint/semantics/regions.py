@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from torchlint import torch_api
 from torchlint.semantics.names import COMPREHENSIONS, LOOPS, Comprehension, Function, LoopNode, last_name, path_of
+from torchlint.semantics.project import OUTSIDE, Place
 from torchlint.semantics.values import UNKNOWN
 
 if TYPE_CHECKING:
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     from torchlint.semantics.module import Module
 
 AnyLoop = LoopNode | Comprehension
-Place = tuple[tuple[int, bool], ...]
-
-OUTSIDE = -1  # the "loop" number of a function's own body
-
 _FLAG = re.compile(
     r"(?:^|_)(?:debug|debugging|verbose|verbosity|dry_?run|sanity_check)(?:$|_)|^is_?debug|^debug|isEnabledFor|DEBUG|VERBOSE"
 )
