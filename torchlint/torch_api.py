@@ -198,6 +198,24 @@ MODULE_SELF_METHODS = frozenset(
     "xla ipu".split()
 )
 
+# Method names that containers, strings, tensors and arrays share: a call of one says nothing about its receiver.
+COMMON_METHODS = (
+    frozenset(name for kind in (str, list, dict, set, tuple, bytes, int, float) for name in dir(kind))
+    | frozenset(TENSOR_METHODS)
+    | TENSOR_ONLY_METHODS
+    | MULTI_RESULT
+    | BOOL_RESULTS
+    | INT_RESULTS
+    | MODULE_SELF_METHODS
+    | MODULE_ONLY_METHODS
+    | frozenset(
+        "read write close open flush seek log info debug warning error exception critical step zero_grad state_dict "
+        "load_state_dict forward run start stop wait put send recv reset mean std sum min max dot reshape transpose flatten "
+        "astype any all save load plot show savefig title set_description set_postfix add_scalar set_epoch fit predict "
+        "item submit result join map apply parse_args add_argument register process".split()
+    )
+)
+
 # torch.nn classes without a forward of weight: losses, activations and reshaping (documentation, torch.nn).
 LIGHT_MODULES = frozenset(
     "ReLU ReLU6 LeakyReLU PReLU RReLU ELU SELU CELU GELU SiLU Mish Sigmoid Tanh Softmax Softmax2d LogSoftmax Softplus Softmin "

@@ -313,7 +313,7 @@ def _unknown_call(flow: Flow, node: ast.Call, positional: list[Value], keywords:
         flow.events[node] = "step"
     elif name == "requires_grad_":
         flow.events[node] = "differentiate"
-    else:
+    elif name not in torch_api.COMMON_METHODS:
         _project_call(flow, node, f"?.{name}", positional, keywords, starred, bound=True)
 
 
@@ -972,7 +972,7 @@ def _grow(node: ast.Call, base: Value, item: Value, env: Env, flow: Flow) -> Non
     if path is None or base.kind not in ("list", "set", "iterator"):
         return
     grown = Value(base.kind, items=(join(base.items[0], item),) if base.items else (item,))
-    env[path] = grown
+    flow.place(path, grown, env)
     if path.startswith("self.") and path.count(".") == 1 and "[" not in path:
         function = flow.module.method_around(node)
         if function is not None and function.owner is not None:

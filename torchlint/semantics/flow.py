@@ -81,6 +81,7 @@ class Flow:
         self._finished: set[Scope] = set()
         self._started: set[Scope] = set()
         self._loops: list[_LoopState] = []
+        self._places: dict[str, set[str]] = {}  # by base name, the longer paths that some state may hold
         self._carried: dict[ast.AST, Env] = {}  # the state that a loop settled at, for rounds of the loop around it
         self._scope: Scope = module.index.root
 
@@ -163,9 +164,10 @@ class Flow:
             function.name == "forward" and function.owner is not None and self.module.is_module_class(function.owner)
         )
         args = function.node.args
+        receiver = function.self_name
         for parameter in function.parameters:
             name = parameter.arg
-            if name == function.self_name:
+            if name == receiver:
                 value = self.module.self_value(function)
             else:
                 value = self.annotation(parameter.annotation) if parameter.annotation is not None else UNKNOWN
@@ -290,7 +292,8 @@ class Flow:
                     if current is start and env is not None and not isinstance(current.node, ast.ClassDef):
                         return UNKNOWN
                     covering = self.body_scope(current)
-                    self.ensure(covering)
+                    if covering not in self._started:
+                        self.ensure(covering)
                     return self.joined.get(current, self.joined.get(covering, {})).get(name, UNKNOWN)
             current = current.parent
         if name in _BUILTINS and name not in self.module.index.root.bindings:
@@ -313,12 +316,18 @@ class Flow:
             value = self._with_evidence(value, self._scope.usage.get(name, set()))
         elif value.kind == "tensor" and not value.dtype and "backward" in self._scope.usage.get(name, ()):
             value = msgspec.structs.replace(value, dtype="float")  # only floating-point tensors differentiate
-        stale = [key for key in env if key.startswith(name) and key[len(name) : len(name) + 1] in (".", "[")]
-        for key in stale:
-            del env[key]
+        for key in self._places.get(name, ()):
+            env.pop(key, None)  # what was known of `x.attr` and `x['k']` was another x's
         if name in self._scope.foreign:
             self.joined.setdefault(self.module.index.root, {})[name] = UNKNOWN
         self._store(name, value, env)
+
+    def place(self, path: str, value: Value, env: Env) -> None:
+        """Note the value of a name, or of `x.attr` or `x['k']` until x is bound anew."""
+        env[path] = value
+        base = path.partition(".")[0].partition("[")[0]
+        if base != path:
+            self._places.setdefault(base, set()).add(path)
 
     def assign(self, target: ast.expr, value: Value, env: Env) -> None:
         """Bind `value` to a target, unpacking as Python does."""
@@ -337,7 +346,7 @@ class Flow:
             self.eval(target.slice, env)
             path = path_of(target)
             if path is not None:
-                env[path] = value
+                self.place(path, value, env)
 
     def _unpack(self, target: ast.Tuple | ast.List, value: Value, env: Env) -> None:
         elements = target.elts
@@ -352,7 +361,7 @@ class Flow:
     def _assign_attribute(self, target: ast.Attribute, base: Value, value: Value, env: Env) -> None:
         path = path_of(target)
         if path is not None:
-            env[path] = value
+            self.place(path, value, env)
         self.values[target] = value
         if target.attr == "requires_grad":
             self.events[target] = "differentiate"
@@ -516,11 +525,11 @@ class Flow:
                 return
             if positive:
                 if promised.kind != "unknown" and known.kind != promised.kind:
-                    env[path] = promised
+                    self.place(path, promised, env)
                 elif promised.kind == "unknown" and known.kind == "tensor":
-                    env[path] = UNKNOWN
+                    self.place(path, UNKNOWN, env)
             elif promised.kind == "tensor":
-                env[path] = UNKNOWN if known.kind == "tensor" else known
+                self.place(path, UNKNOWN if known.kind == "tensor" else known, env)
 
     def annotation_of_types(self, node: ast.expr) -> Value:
         """What `isinstance(x, node)` promises of x."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_left
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from torchlint import torch_api
 from torchlint.semantics import calls
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 # How code names a device: a parameter `device`, `self.dev`, `args.gpu`, `local_rank`.
 _DEVICE_NAME = re.compile(r"device|(?:^|_)dev$|gpu|rank|cuda", re.IGNORECASE)
+Node = TypeVar("Node", bound=ast.AST)
+
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -70,15 +73,21 @@ class Module:
         self.references: set[str] = set()
         self.flow = Flow(self)
         self.regions = Regions(self)
+        self._summary: FileSummary | None = None
 
     def attach(self, linked: Linked) -> None:
         """Take what the project says about this file, and forget what was judged without it."""
-        if linked != self.linked:
-            self.linked = linked
+        if linked == self.linked:
+            return
+        if linked.flow_inputs != self.linked.flow_inputs:
             self._bases.clear()
             self.flow = Flow(self)
             self.regions = Regions(self)
-            self.__dict__.pop("layers", None)
+        if linked.summary_inputs != self.linked.summary_inputs:
+            self._summary = None
+        self.linked = linked
+        for name in ("layers", "_exposed", "_differentiating_lines"):
+            self.__dict__.pop(name, None)
 
     @cached_property
     def layers(self) -> Layers:
@@ -100,6 +109,9 @@ class Module:
 
     def scope_of(self, node: ast.AST) -> Scope:
         """The scope in which Python evaluates `node`: decorators, defaults and annotations belong outside their function."""
+        known = self.index.scope_of.get(node)
+        if known is not None:
+            return known
         child = node
         while True:
             parent = self.parents.get(child)
@@ -219,7 +231,11 @@ class Module:
     @cached_property
     def device_project(self) -> bool:
         """Whether the project names a GPU device."""
-        return self.linked.device or names_device(self.source.text)
+        return self.linked.device or self._names_device
+
+    @cached_property
+    def _names_device(self) -> bool:
+        return names_device(self.source.text)
 
     @cached_property
     def default_device_changed(self) -> bool:
@@ -235,11 +251,19 @@ class Module:
         function = self.function_by_id(callee)
         if function is None:
             return False
-        first, last = function.node.lineno, function.node.end_lineno or function.node.lineno
-        return any(
-            kind in ("backward", "step") and first <= getattr(node, "lineno", 0) <= last
-            for node, kind in self.flow.events.items()
-        )
+        node = function.node
+        return any(node.lineno <= line <= (node.end_lineno or node.lineno) for line in self._training_lines)
+
+    def trains_between(self, first: int, last: int) -> bool:
+        """Whether something between two lines does a backward or an optimizer step, directly or in what it calls."""
+        if any(first <= line <= last for line in self._training_lines):
+            return True
+        return any(first <= call.node.lineno <= last and self.trains(call.callee) for call in self.flow.calls.values())
+
+    @property
+    def _training_lines(self) -> list[int]:
+        """The lines of this file's own backward calls and optimizer steps, as far as flow has come."""
+        return [getattr(n, "lineno", 0) for n, kind in self.flow.events.items() if kind in ("backward", "step")]
 
     def mentions_grad_off(self, function_id: str) -> bool:
         """Whether a project function turns gradients off: as a decorator or context of the project's own."""
@@ -253,26 +277,27 @@ class Module:
 
     def exposed_forwards(self, function: Function | None) -> list[ast.Call]:
         """The calls in a function (or the module body) that run a module's forward with gradients on, in source order."""
-        self.flow.ensure_all()
         owner = self.id_of(function) if function is not None else f"{self.name}:{MODULE_BODY}"
+        return self._exposed.get(owner, [])
+
+    @cached_property
+    def _exposed(self) -> dict[str, list[ast.Call]]:
+        """By function id, the calls that run a forward with gradients on."""
+        self.flow.ensure_all()
         found = [
             node
             for node, kind in self.flow.events.items()
             if kind in ("forward", "layer")
             and isinstance(node, ast.Call)
-            and self.function_id(node) == owner
             and not self._event_grad_off(node)
             and not self._forwards_free(node)
         ]
-        found += [
-            call.node
-            for call in self.flow.calls.values()
-            if self.function_id(call.node) == owner
-            and self.resolved_callee(call.callee) in self.linked.exposed
-            and not self.resolved_callee(call.callee).endswith(".forward")
-            and not self.regions.grad_off(call.node)
-        ]
-        return sorted(set(found), key=lambda c: (c.lineno, c.col_offset))
+        for call in self.flow.calls.values():
+            callee = self.resolved_callee(call.callee)
+            if callee in self.linked.exposed and not callee.endswith(".forward") and not self.regions.grad_off(call.node):
+                found.append(call.node)
+        found.sort(key=lambda c: (c.lineno, c.col_offset))
+        return self._by_function(dict.fromkeys(found))
 
     def _forwards_free(self, node: ast.Call) -> bool:
         """Whether the forward that a call runs turns gradients off itself, in another file."""
@@ -286,16 +311,23 @@ class Module:
         linked = self.linked.refs.get(callee)
         return linked.name if linked is not None else callee
 
-    def differentiates(self, node: ast.AST) -> bool:
+    def differentiates(self, node: ast.stmt) -> bool:
         """Whether a statement differentiates, directly or in a function that it calls."""
-        first, last = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
-        for event, kind in self.flow.events.items():
-            if kind in ("backward", "step", "differentiate") and first <= getattr(event, "lineno", 0) <= last:
-                return True
-        return any(
-            first <= call.node.lineno <= last and self.resolved_callee(call.callee) in self.linked.differentiates
+        lines = self._differentiating_lines
+        position = bisect_left(lines, node.lineno)
+        return position < len(lines) and lines[position] <= (node.end_lineno or node.lineno)
+
+    @cached_property
+    def _differentiating_lines(self) -> list[int]:
+        self.flow.ensure_all()
+        kinds = ("backward", "step", "differentiate")
+        lines = [getattr(node, "lineno", 0) for node, kind in self.flow.events.items() if kind in kinds]
+        lines += [
+            call.node.lineno
             for call in self.flow.calls.values()
-        )
+            if self.resolved_callee(call.callee) in self.linked.differentiates
+        ]
+        return sorted(lines)
 
     def _mentions_grad_off(self, function: Function) -> bool:
         usage = function.scope.usage
@@ -550,6 +582,11 @@ class Module:
 
     def summary(self) -> FileSummary:
         """What other files may need to know of this one."""
+        if self._summary is None:
+            self._summary = self._summarize()
+        return self._summary
+
+    def _summarize(self) -> FileSummary:
         self.flow.ensure_all()
         loops = self._loops_by_function()
         events = self._by_function(self.flow.events)
@@ -570,7 +607,7 @@ class Module:
             stars=self._stars(),
             escapes=tuple(sorted(self._escapes())),
             references=tuple(sorted(self.references | {c.callee for c in self.flow.calls.values() if ":" in c.callee})),
-            device=names_device(self.source.text),
+            device=self._names_device,
             layers=summarize_layers(self),
         )
 
@@ -578,8 +615,8 @@ class Module:
         self.star_value("")
         return tuple(m[1:] for m in reversed(self._star_modules or []) if m.startswith(":"))
 
-    def _by_function(self, nodes: Iterable[ast.AST]) -> dict[str, list[ast.AST]]:
-        found: dict[str, list[ast.AST]] = {}
+    def _by_function(self, nodes: Iterable[Node]) -> dict[str, list[Node]]:
+        found: dict[str, list[Node]] = {}
         for node in nodes:
             found.setdefault(self.function_id(node), []).append(node)
         return found

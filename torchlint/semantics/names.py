@@ -160,7 +160,8 @@ class Index:
     loops: list[LoopNode | Comprehension]
     calls: dict[str, list[ast.Call]]
     imports: list[ast.Import | ast.ImportFrom]
-    withs: list[ast.With | ast.AsyncWith]
+    scope_of: dict[ast.AST, Scope]
+    counted: set[str]
 
 
 def last_name(node: ast.expr) -> str:
@@ -194,7 +195,7 @@ def index_tree(tree: ast.Module) -> Index:
 class _Indexer:
     def __init__(self, tree: ast.Module) -> None:
         root = Scope(tree, None)
-        self.index = Index(tree, root, {}, {tree: root}, [], [], [], defaultdict(list), [], [])
+        self.index = Index(tree, root, {}, {tree: root}, [], [], [], defaultdict(list), [], {}, set())
 
     def run(self) -> Index:
         index = self.index
@@ -229,7 +230,6 @@ class _Indexer:
         index.classes.sort(key=lambda c: (c.node.lineno, c.node.col_offset))
         index.loops.sort(key=_position)
         index.imports.sort(key=_position)
-        index.withs.sort(key=_position)
         return index
 
     def _enter(self, node: ast.AST, outer: Scope, inner: Scope, stack: list[tuple[ast.AST, Scope]]) -> None:
@@ -285,6 +285,7 @@ class _Indexer:
 
     def call(self, node: ast.Call, scope: Scope) -> None:
         callee = node.func
+        self.index.scope_of[node] = scope
         self.index.calls[last_name(callee)].append(node)
         if isinstance(callee, ast.Attribute):
             path = path_of(callee.value)
@@ -326,6 +327,10 @@ class _Indexer:
         self._assign_target(node.target, node.value, scope)
 
     def aug_assign(self, node: ast.AugAssign, scope: Scope) -> None:
+        if isinstance(node.op, ast.Add) and isinstance(node.value, ast.Constant):
+            path = path_of(node.target)
+            if path is not None:
+                self.index.counted.add(path)
         self._note_attribute(node.target, node.value, scope)
 
     def _assign_target(self, target: ast.expr, value: ast.expr | None, scope: Scope) -> None:
@@ -354,9 +359,7 @@ class _Indexer:
 
     def loop(self, node: LoopNode | Comprehension, scope: Scope) -> None:
         self.index.loops.append(node)
-
-    def with_(self, node: ast.With | ast.AsyncWith, scope: Scope) -> None:
-        self.index.withs.append(node)
+        self.index.scope_of[node] = scope
 
     def import_(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         self.index.imports.append(node)
@@ -399,8 +402,6 @@ _SPECIAL: dict[type[ast.AST], Callable[[_Indexer, Any, Scope], Scope | None]] = 
     ast.SetComp: _Indexer.loop,
     ast.GeneratorExp: _Indexer.loop,
     ast.DictComp: _Indexer.loop,
-    ast.With: _Indexer.with_,
-    ast.AsyncWith: _Indexer.with_,
     ast.Import: _Indexer.import_,
     ast.ImportFrom: _Indexer.import_,
     ast.Global: _Indexer.global_,

@@ -223,24 +223,25 @@ class Linked(msgspec.Struct, frozen=True):
     device: bool = False
     layers: LinkedLayers = LinkedLayers()
 
+    @property
+    def summary_inputs(self) -> tuple[object, ...]:
+        """What a summary depends on. What a forward or an initializer is given changes nothing of what others see."""
+        parameters = {n: p for n, p in self.parameters.items() if not n.endswith((".forward", ".__init__"))}
+        return (self.returns, parameters, *self.flow_inputs[2:])
 
-# Method names that containers, strings, tensors and arrays share: a call of one says nothing about its receiver.
-_COMMON_METHODS = (
-    frozenset(name for kind in (str, list, dict, set, tuple, bytes, int, float) for name in dir(kind))
-    | frozenset(torch_api.TENSOR_METHODS)
-    | torch_api.TENSOR_ONLY_METHODS
-    | torch_api.MULTI_RESULT
-    | torch_api.BOOL_RESULTS
-    | torch_api.INT_RESULTS
-    | torch_api.MODULE_SELF_METHODS
-    | torch_api.MODULE_ONLY_METHODS
-    | frozenset(
-        "read write close open flush seek log info debug warning error exception critical step zero_grad state_dict "
-        "load_state_dict forward run start stop wait put send recv reset mean std sum min max dot reshape transpose flatten "
-        "astype any all save load plot show savefig title set_description set_postfix add_scalar set_epoch fit predict "
-        "item submit result join map apply parse_args add_argument register process".split()
-    )
-)
+    @property
+    def flow_inputs(self) -> tuple[object, ...]:
+        """What flow and places are worked out from: where it is the same, so are they."""
+        return (
+            self.returns,
+            self.parameters,
+            self.refs,
+            self.classes,
+            self.trains,
+            self.guards,
+            self.mentions_grad_off,
+            self.moves,
+        )
 
 
 class Project:
@@ -425,9 +426,8 @@ class Project:
     def _callee_ids(self, caller: FunctionFacts, call: CallFacts) -> list[str]:
         callee = call.callee
         if callee.startswith("?."):
-            name = callee[2:]
-            found = self._by_method.get(name, [])
-            return list(found) if len(found) == 1 and name not in _COMMON_METHODS else []
+            found = self._by_method.get(callee[2:], [])
+            return list(found) if len(found) == 1 else []
         value = self.resolve(callee)
         if value.kind == "class":
             init = self.find_method(value.name, "__init__")
@@ -694,8 +694,12 @@ class Project:
             names |= {f"{facts.id}.{method}" for method in facts.methods}
         names = {name for name in names if name in self.functions} | own
         return Linked(
-            returns={n: v for n in sorted(names) if (v := self.returns[n]).kind not in ("unknown", "ref")},
-            parameters={n: self.parameters[n] for n in sorted(own) if n in self.parameters},
+            returns={n: v for n in sorted(names - own) if _tells(v := self.returns[n])},
+            parameters={
+                n: told
+                for n in sorted(own)
+                if (told := {p: v for p, v in self.parameters.get(n, {}).items() if _tells(v)})
+            },
             refs={k: v for k, v in refs.items() if v.kind != "unknown"},
             classes=classes,
             hot=frozenset(own & self.hot),
@@ -743,7 +747,8 @@ class Project:
             found[facts.id] = ClassFacts(facts.id, bases, facts.methods, facts.properties, settled)
             queue.extend(bases)
             queue.extend(v.name for value in settled.values() for v in _values_in(value) if ":" in v.name)
-        return dict(sorted(found.items()))
+        own = {c.id for c in summary.classes}
+        return {name: facts for name, facts in sorted(found.items()) if name not in own}
 
 
 def link(layout: ProjectLayout, summaries: Mapping[str, FileSummary]) -> dict[str, Linked]:
@@ -812,6 +817,13 @@ def _bound_arguments(function: FunctionFacts, call: CallFacts) -> Iterator[tuple
         if key in names and key not in given:
             given.add(key)
             yield key, value
+
+
+def _tells(value: Value) -> bool:
+    """Whether a value is worth passing on: numbers and strings change nothing of what a rule would say."""
+    if value.kind in ("list", "tuple", "dict", "iterator", "set"):
+        return not value.items or any(_tells(item) for item in value.items)
+    return value.kind not in ("unknown", "ref", "number", "string", "none")
 
 
 def _values_in(value: Value) -> Iterator[Value]:

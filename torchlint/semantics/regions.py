@@ -154,15 +154,7 @@ class Regions:
     def _trains(self, block: list[ast.stmt]) -> bool:
         """Whether a block does a backward or an optimizer step: then no test in front of it makes it cold."""
         first, last = block[0], block[-1]
-        for node, kind in self.module.flow.events.items():
-            if kind in ("backward", "step"):
-                line = getattr(node, "lineno", 0)
-                if first.lineno <= line <= (last.end_lineno or last.lineno):
-                    return True
-        return any(
-            first.lineno <= call.node.lineno <= (last.end_lineno or last.lineno) and self.module.trains(call.callee)
-            for call in self.module.flow.calls.values()
-        )
+        return self.module.trains_between(first.lineno, last.end_lineno or last.lineno)
 
     def _leaves(self, parent: ast.AST, child: ast.AST) -> str:
         """What the branch that holds `child` ends by leaving: "function", "loop" or nothing."""
@@ -335,16 +327,7 @@ class Regions:
                     continue
                 if isinstance(target, ast.Name):
                     found.add(target.id)
-        for node in self.module.index.parents:
-            if (
-                isinstance(node, ast.AugAssign)
-                and isinstance(node.op, ast.Add)
-                and isinstance(node.value, ast.Constant)
-            ):
-                path = path_of(node.target)
-                if path is not None:
-                    found.add(path)
-        return found
+        return found | self.module.index.counted
 
     def _mentions(self, node: ast.expr, pattern: re.Pattern[str], depth: int) -> bool:
         """Whether an identifier in the expression, or the definition of a name in it, matches."""
