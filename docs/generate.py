@@ -45,7 +45,7 @@ def _table(pages: str) -> str:
     lines = ["| code | name | what it finds | level | fix |", "|---|---|---|---|---|"]
     for rule in all_rules():
         summary = " ".join(rule.page().split("\n\n")[0].split())
-        fix = rule.fixable.value if rule.fixable else "–"
+        fix = rule.fixable.value if rule.fixable else "none"
         opt_in = "" if rule.default else " (opt-in)"
         link = f"[{rule.code}]({pages}/{rule.code.lower()}.md)"
         lines.append(f"| {link} | {rule.name} | {summary} | {rule.level.value}{opt_in} | {fix} |")

@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def findings(checkout: Path, command: Sequence[str]) -> set[Place]:
     """The findings of the eight rules in a whole checkout, by the command line that everybody uses."""
     options = ("--isolated", "--no-cache", "--exit-zero", "--select", ",".join(CODES), "--output-format", "json")
-    done = subprocess.run([*command, *options, "."], cwd=checkout, capture_output=True, text=True)
+    done = subprocess.run([*command, *options, str(checkout)], capture_output=True, text=True)
     if done.stderr:
         print(done.stderr, end="", file=sys.stderr)
     try:
@@ -201,7 +201,9 @@ def _status(tallies: Tallies) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Score the eight core rules against labels of real repositories.")
     parser.add_argument("checkouts", type=Path, metavar="CHECKOUTS", help="a folder with a checkout of each repository")
-    parser.add_argument("--labels", type=Path, default=LABELS, help="the labels (default: labels.json beside this script)")
+    parser.add_argument(
+        "--labels", type=Path, default=LABELS, help="the labels (default: labels.json beside this script)"
+    )
     parser.add_argument(
         "--command", default=shlex.join([sys.executable, "-m", "torchlint"]), help="how to start torchlint"
     )

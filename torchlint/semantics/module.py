@@ -206,7 +206,7 @@ class Module:
 
     def hot(self, node: ast.AST) -> bool:
         """Whether `node` runs on every iteration of a step loop, here or in a caller."""
-        self.flow.ensure_all()
+        self.flow.ensure(self.flow.body_scope(self.scope_of(node)))
         place = self.regions.place(node)
         for number, guarded in place[:-1]:
             if number in self.linked.step_loops:
@@ -538,7 +538,12 @@ class Module:
         self.flow.ensure(self.index.root)
         return FileSummary(
             module=self.name,
-            functions=tuple(FunctionFacts(self.id_of(f), ()) for f in self.functions),
+            functions=tuple(
+                FunctionFacts(
+                    self.id_of(f), (), moves=self._moves(f), mentions_grad_off=self._mentions_grad_off(f)
+                )
+                for f in self.functions
+            ),
             classes=tuple(self._declared(c) for c in self.classes),
             names=self._root_names(),
             stars=self._stars(),
@@ -606,7 +611,7 @@ class Module:
             names=self._root_names(),
             stars=self._stars(),
             escapes=tuple(sorted(self._escapes())),
-            references=tuple(sorted(self.references | {c.callee for c in self.flow.calls.values() if ":" in c.callee})),
+            references=tuple(sorted(self.references)),
             device=self._names_device,
             layers=summarize_layers(self),
         )
@@ -711,7 +716,9 @@ class Module:
         )
 
     def sync_wrapper_calls(self) -> list[ast.Call]:
-        """Calls, in source order, of helpers whose whole body reads their parameter, with a tensor that is not on the host."""
+        """Calls, in source order, of helpers whose whole body reads their parameter, with a tensor not on the host."""
+        if not self.linked.sync_wrappers:
+            return []
         self.flow.ensure_all()
         found = [
             call.node

@@ -693,8 +693,9 @@ class Project:
         for facts in classes.values():
             names |= {f"{facts.id}.{method}" for method in facts.methods}
         names = {name for name in names if name in self.functions} | own
+        others = names - own
         return Linked(
-            returns={n: v for n in sorted(names - own) if _tells(v := self.returns[n])},
+            returns={n: v for n in sorted(others) if _tells(v := self.returns[n])},
             parameters={
                 n: told
                 for n in sorted(own)
@@ -711,13 +712,13 @@ class Project:
             differentiates=frozenset(names & self.differentiates),
             exposed=frozenset(names & self.exposed),
             reaches_backward=frozenset(own & self.reaches_backward),
-            mentions_grad_off=frozenset(n for n in names if self.functions[n].mentions_grad_off),
+            mentions_grad_off=frozenset(n for n in others if self.functions[n].mentions_grad_off),
             sync_wrappers=frozenset(n for n in names if self.functions[n].single_return_sync),
             memory_getters=frozenset(n for n in names if self.functions[n].memory_getter),
-            guards=frozenset(n for n in names if self.functions[n].guards),
+            guards=frozenset(n for n in others if self.functions[n].guards),
             escapes=frozenset(own & self.escapes),
             called=frozenset(own & self.called),
-            moves=frozenset(n for n in names if self.functions[n].moves),
+            moves=frozenset(n for n in others if self.functions[n].moves),
             device=self.layout.home(path) in self._device_homes,
         )
 
