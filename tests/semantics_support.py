@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchlint.runner import ROUNDS
 from torchlint.semantics import FileSummary, Linked, Module, ProjectLayout, Value, link, relevant
 from torchlint.source import SourceFile
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _NOWHERE = Path("no", "such", "folder")
 
 
-def project(files: Mapping[str, str], root: Path = _NOWHERE) -> dict[str, Module]:
+def project(files: Mapping[str, str], root: Path = _NOWHERE, *, screened: bool = True) -> dict[str, Module]:
     """The modules of a project, by path, with their facts linked in the rounds in which a run links them.
 
-    Sources are dedented. `root` matters only where metadata files (which are not given here) divide a repository.
+    Sources are dedented. `root` matters only where metadata files (which are not given here) divide a repository. As in
+    a run, files that hold nothing of interest have no module while `screened` is on.
     """
     sources = {path: SourceFile.from_text(Path(path), textwrap.dedent(text)) for path, text in files.items()}
     layout = ProjectLayout(root, files)
     modules = {
         path: Module(source, source.parse(), layout, path)
         for path, source in sources.items()
-        if relevant(path, source.raw)
+        if not screened or relevant(path, source.raw)
     }
     linked: dict[str, Linked] = {}
     for number in range(ROUNDS):
@@ -41,7 +45,7 @@ def project(files: Mapping[str, str], root: Path = _NOWHERE) -> dict[str, Module
 
 def module(text: str) -> Module:
     """The module of a project that is one file."""
-    return project({"main.py": text})["main.py"]
+    return project({"main.py": text}, screened=False)["main.py"]
 
 
 def node(module: Module, code: str, number: int = 0) -> ast.expr:

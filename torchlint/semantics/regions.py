@@ -28,6 +28,8 @@ _FLAG = re.compile(
 _INTERVAL = re.compile(r"interval|every|freq|period|(?:^|_)cadence")
 _WARM = re.compile(r"warm")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+# The nodes that can put a loop or a guard around a child.
+_BEARING = (ast.stmt, ast.ExceptHandler, ast.IfExp, ast.BoolOp, *COMPREHENSIONS)
 _BLOCKS = ("body", "orelse", "finalbody")
 _EXITS = frozenset({"exit", "_exit", "abort"})
 
@@ -49,19 +51,17 @@ class Regions:
             if self._iterates(parent, child):
                 yield parent  # type: ignore[misc]
 
-    def ancestors(self, node: ast.AST, *, body: bool = False) -> Iterator[tuple[ast.AST, ast.AST]]:
-        """(parent, child) pairs from `node` up to the function or module body that holds it, the last with `body`."""
+    def ancestors(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """(parent, child) pairs from `node` up to the function or module body that holds it."""
         parents = self.module.index.parents
         child = node
         while True:
             parent = parents.get(child)
             if parent is None:
                 return
-            at_body = isinstance(parent, _FUNCTIONS) and isinstance(child, ast.stmt)
-            if body or not at_body:
-                yield parent, child
-            if at_body:
+            if isinstance(parent, _FUNCTIONS) and isinstance(child, ast.stmt):
                 return
+            yield parent, child
             child = parent
 
     @staticmethod
@@ -82,40 +82,41 @@ class Regions:
     def place(self, node: ast.AST) -> Place:
         """(loop number, guarded) for each loop around `node`, then (OUTSIDE, guarded) for the function body."""
         found = self._places.get(node)
-        if found is not None:
-            return found
-        place: list[tuple[int, bool]] = []
-        guarded = False
-        waiting: set[AnyLoop] = set()  # loops whose counter a guard tests: it is constant for the loops inside
-        left: list[AnyLoop] = []
-        left_function = False
-        for parent, child in self.ancestors(node, body=True):
-            if isinstance(parent, ast.comprehension):
-                continue
-            tests = [*self._guards(parent, child), *self._early_exits(child, parent)]
-            for test in tests:
-                loop = self._counting_loop(test, parent) if test is not None else None
-                if loop is None:
-                    guarded = True
-                else:
-                    waiting.add(loop)
-            if self._iterates(parent, child):
-                guarded = guarded or parent in waiting
-                place.append((self.numbers[parent], guarded or parent in left or left_function))
-                continue
-            leaves = self._leaves(parent, child)
-            if leaves == "function":
-                left_function = True
-            elif leaves == "loop":
-                inner = next(self.loops_around(parent), None)
-                if inner is not None:
-                    left.append(inner)
-        place.append((OUTSIDE, guarded or bool(waiting - {self._loop_at(number) for number, _ in place})))
-        result = self._places[node] = tuple(place)
-        return result
+        if found is None:
+            found = self._places[node] = self._place(node)
+        return found
 
-    def _loop_at(self, number: int) -> AnyLoop:
-        return self.module.index.loops[number]
+    def _place(self, node: ast.AST) -> Place:
+        """The place of what holds `node`, and what stands between the two."""
+        parents = self.module.index.parents
+        child, parent = node, parents.get(node)
+        while parent is not None and not isinstance(parent, _BEARING):
+            child, parent = parent, parents.get(parent)
+        if parent is None or isinstance(parent, ast.Module):
+            return self._inside(((OUTSIDE, False),), parent, child)
+        if isinstance(parent, _FUNCTIONS) and isinstance(child, ast.stmt):
+            return self._inside(((OUTSIDE, False),), parent, child)
+        place = self.place(parent)
+        if self._iterates(parent, child):
+            place = ((self.numbers[parent], False), *place)
+        return self._inside(place, parent, child)
+
+    def _inside(self, place: Place, parent: ast.AST | None, child: ast.AST) -> Place:
+        """A place with the guards that `parent` puts in front of `child`."""
+        if parent is None:
+            return place
+        for test in [*self._guards(parent, child), *self._early_exits(child, parent)]:
+            # a counter guards no loop inside the one that counts it: there it is constant
+            loop = self._counting_loop(test, child) if test is not None else None
+            numbers = [number for number, _ in place]
+            first = numbers.index(self.numbers[loop]) if loop is not None else 0
+            place = tuple((number, guarded or n >= first) for n, (number, guarded) in enumerate(place))
+        leaves = self._leaves(parent, child)
+        if leaves == "function":
+            place = tuple((number, guarded or number != OUTSIDE) for number, guarded in place)
+        elif leaves == "loop" and place[0][0] != OUTSIDE:
+            place = ((place[0][0], True), *place[1:])
+        return place
 
     def _counting_loop(self, test: ast.expr, place: ast.AST) -> AnyLoop | None:
         """The innermost loop around `place` whose target a guard's test reads; None where it reads none."""
