@@ -73,7 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure_in_process(files: dict[str, SourceFile], root: Path, times: dict[str, list[float]]) -> None:
-    """`ast.parse` of all files, then torchlint's own work on the trees, each on one core without collections between."""
+    """`ast.parse` of all files, then torchlint's own work on the trees, each on one core without collections
+    between.
+    """
     gc.collect()
     gc.disable()
     try:

@@ -31,7 +31,9 @@ class Level(enum.Enum):
 
 
 class Safety(enum.Enum):
-    """What a fix may change: nothing (safe), or numerics, random stream, state_dict, memory or printed output (unsafe)."""
+    """What a fix may change: nothing (safe), or numerics, random stream, state_dict, memory or printed output
+    (unsafe).
+    """
 
     SAFE = "safe"
     UNSAFE = "unsafe"

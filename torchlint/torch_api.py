@@ -76,8 +76,8 @@ RANDOM_FACTORIES = frozenset({"torch.rand", "torch.randn", "torch.randint", "tor
 LEGACY_CONSTRUCTORS = frozenset(
     f"torch.{name}"
     for name in (
-        "Tensor FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor ByteTensor "
-        "BoolTensor"
+        "Tensor FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor "
+        "ByteTensor BoolTensor"
     ).split()
 )
 LEGACY_DTYPES: dict[str, str] = {
@@ -102,29 +102,30 @@ GRAD_OFF = frozenset({"torch.no_grad", "torch.inference_mode"})
 NON_TENSOR_FUNCTIONS = frozenset(
     f"torch.{name}"
     for name in (
-        "is_tensor is_storage is_complex is_floating_point is_nonzero is_conj is_neg is_signed is_same_size is_inference "
-        "is_grad_enabled is_inference_mode_enabled is_warn_always_enabled is_deterministic_algorithms_warn_only_enabled "
-        "is_vulkan_available is_autocast_enabled allclose equal numel manual_seed seed initial_seed get_rng_state "
-        "set_rng_state save load device dtype finfo iinfo Generator Size no_grad inference_mode set_grad_enabled "
-        "enable_grad compile set_default_dtype get_default_dtype set_default_device get_default_device "
-        "set_default_tensor_type set_float32_matmul_precision get_float32_matmul_precision set_num_threads "
-        "get_num_threads set_num_interop_threads get_num_interop_threads set_printoptions use_deterministic_algorithms "
+        "is_tensor is_storage is_complex is_floating_point is_nonzero is_conj is_neg is_signed is_same_size "
+        "is_inference is_grad_enabled is_inference_mode_enabled is_warn_always_enabled "
+        "is_deterministic_algorithms_warn_only_enabled is_vulkan_available is_autocast_enabled allclose equal "
+        "numel manual_seed seed initial_seed get_rng_state set_rng_state save load device dtype finfo iinfo "
+        "Generator Size no_grad inference_mode set_grad_enabled enable_grad compile set_default_dtype "
+        "get_default_dtype set_default_device get_default_device set_default_tensor_type "
+        "set_float32_matmul_precision get_float32_matmul_precision set_num_threads get_num_threads "
+        "set_num_interop_threads get_num_interop_threads set_printoptions use_deterministic_algorithms "
         "are_deterministic_algorithms_enabled set_deterministic_debug_mode get_deterministic_debug_mode "
         "set_flush_denormal set_warn_always can_cast promote_types result_type typename autocast "
-        "get_autocast_gpu_dtype get_autocast_dtype memory_format layout strided "
-        "vmap compiled_with_cxx11_abi _assert export cond while_loop is_available get_device_module Stream Event"
+        "get_autocast_gpu_dtype get_autocast_dtype memory_format layout strided vmap compiled_with_cxx11_abi "
+        "_assert export cond while_loop is_available get_device_module Stream Event"
     ).split()
 )
 # Functions and tensor methods with several results (values and indices, chunks): a sequence of tensors.
 MULTI_RESULT = frozenset(
     "split chunk tensor_split unbind meshgrid topk sort max min median mode kthvalue cummax cummin unique "
-    "unique_consecutive broadcast_tensors svd qr eig slogdet lstsq split_with_sizes hsplit vsplit dsplit where nonzero "
-    "aminmax frexp histogram var_mean std_mean atleast_1d atleast_2d atleast_3d block_diag".split()
+    "unique_consecutive broadcast_tensors svd qr eig slogdet lstsq split_with_sizes hsplit vsplit dsplit where "
+    "nonzero aminmax frexp histogram var_mean std_mean atleast_1d atleast_2d atleast_3d block_diag".split()
 )
 INT_RESULTS = frozenset("argmax argmin argsort nonzero count_nonzero bincount searchsorted randint randperm".split())
 BOOL_RESULTS = frozenset(
-    "eq ne gt ge lt le equal_ isnan isinf isfinite isclose logical_and logical_or logical_not logical_xor any all isin "
-    "greater greater_equal less less_equal not_equal".split()
+    "eq ne gt ge lt le equal_ isnan isinf isfinite isclose logical_and logical_or logical_not logical_xor any all "
+    "isin greater greater_equal less less_equal not_equal".split()
 )
 # Tensor methods that leave the tensor kind, and what they give.
 TENSOR_METHODS: dict[str, str] = {
@@ -183,9 +184,10 @@ TENSOR_ATTRIBUTES: dict[str, str] = {
 }
 # Methods that only a tensor has (not ndarray, not Module, not list).
 TENSOR_ONLY_METHODS = frozenset(
-    "detach detach_ backward numpy requires_grad_ unsqueeze unsqueeze_ expand expand_as contiguous masked_fill masked_fill_ view "
-    "view_as permute size dim new_zeros new_ones new_empty new_full new_tensor scatter scatter_ scatter_add_ "
-    "gather index_select index_add_ type_as narrow unfold softmax log_softmax sigmoid addmm bmm matmul chunk is_cuda cpu".split()
+    "detach detach_ backward numpy requires_grad_ unsqueeze unsqueeze_ expand expand_as contiguous masked_fill "
+    "masked_fill_ view view_as permute size dim new_zeros new_ones new_empty new_full new_tensor scatter scatter_ "
+    "scatter_add_ gather index_select index_add_ type_as narrow unfold softmax log_softmax sigmoid addmm bmm "
+    "matmul chunk is_cuda cpu".split()
 )
 # What only nn.Module has, called without positional arguments.
 MODULE_ONLY_METHODS = frozenset(
@@ -194,8 +196,8 @@ MODULE_ONLY_METHODS = frozenset(
 )
 
 MODULE_SELF_METHODS = frozenset(
-    "train eval to cuda cpu half float double bfloat16 requires_grad_ apply share_memory xpu mps type to_empty compile "
-    "xla ipu".split()
+    "train eval to cuda cpu half float double bfloat16 requires_grad_ apply share_memory xpu mps type to_empty "
+    "compile xla ipu".split()
 )
 
 # Method names that containers, strings, tensors and arrays share: a call of one says nothing about its receiver.
@@ -209,21 +211,23 @@ COMMON_METHODS = (
     | MODULE_SELF_METHODS
     | MODULE_ONLY_METHODS
     | frozenset(
-        "read write close open flush seek log info debug warning error exception critical step zero_grad state_dict "
-        "load_state_dict forward run start stop wait put send recv reset mean std sum min max dot reshape transpose flatten "
-        "astype any all save load plot show savefig title set_description set_postfix add_scalar set_epoch fit predict "
-        "item submit result join map apply parse_args add_argument register process".split()
+        "read write close open flush seek log info debug warning error exception critical step zero_grad "
+        "state_dict load_state_dict forward run start stop wait put send recv reset mean std sum min max dot "
+        "reshape transpose flatten astype any all save load plot show savefig title set_description set_postfix "
+        "add_scalar set_epoch fit predict item submit result join map apply parse_args add_argument register "
+        "process".split()
     )
 )
 
 # torch.nn classes without a forward of weight: losses, activations and reshaping (documentation, torch.nn).
 LIGHT_MODULES = frozenset(
-    "ReLU ReLU6 LeakyReLU PReLU RReLU ELU SELU CELU GELU SiLU Mish Sigmoid Tanh Softmax Softmax2d LogSoftmax Softplus Softmin "
-    "Softsign Softshrink Hardtanh Hardswish Hardsigmoid Hardshrink Tanhshrink Threshold GLU LogSigmoid Identity Dropout "
-    "Dropout1d Dropout2d Dropout3d AlphaDropout Flatten Unflatten CosineSimilarity PairwiseDistance PixelShuffle "
-    "PixelUnshuffle Upsample UpsamplingNearest2d UpsamplingBilinear2d ZeroPad2d ReflectionPad2d ReplicationPad2d "
-    "ConstantPad2d ChannelShuffle Fold Unfold MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d "
-    "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d".split()
+    "ReLU ReLU6 LeakyReLU PReLU RReLU ELU SELU CELU GELU SiLU Mish Sigmoid Tanh Softmax Softmax2d LogSoftmax "
+    "Softplus Softmin Softsign Softshrink Hardtanh Hardswish Hardsigmoid Hardshrink Tanhshrink Threshold GLU "
+    "LogSigmoid Identity Dropout Dropout1d Dropout2d Dropout3d AlphaDropout Flatten Unflatten CosineSimilarity "
+    "PairwiseDistance PixelShuffle PixelUnshuffle Upsample UpsamplingNearest2d UpsamplingBilinear2d ZeroPad2d "
+    "ReflectionPad2d ReplicationPad2d ConstantPad2d ChannelShuffle Fold Unfold MaxPool1d MaxPool2d MaxPool3d "
+    "AvgPool1d AvgPool2d AvgPool3d AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d "
+    "AdaptiveMaxPool2d AdaptiveMaxPool3d".split()
 )
 # Recurrent layers and attention return (output, state or weights).
 PAIR_MODULES = frozenset(f"torch.nn.{name}" for name in "LSTM GRU RNN MultiheadAttention LSTMCell".split())
@@ -374,7 +378,9 @@ PARAMETER_NAMES: dict[str, tuple[str, ...]] = {
 
 @lru_cache(maxsize=16384)
 def class_kind(name: str) -> str:
-    """What calling the canonical external class `name` makes: a value kind, or an empty string where it is no known class."""
+    """What calling the canonical external class `name` makes: a value kind, or an empty string where it is no known
+    class.
+    """
     if name.startswith("torch."):
         head, _, last = name.rpartition(".")
         if not last[:1].isupper():

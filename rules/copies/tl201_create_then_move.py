@@ -25,8 +25,8 @@ class CreateThenMove(Rule):
 
     ## Why it costs
     The values are written once in host memory and then copied over the bus, and the copy of pageable memory makes
-    Python wait. With `device=` a kernel writes them where they are needed. (PyTorch tuning guide, "Create tensors directly on
-    the target device".)
+    Python wait. With `device=` a kernel writes them where they are needed. (PyTorch tuning guide, "Create tensors
+    directly on the target device".)
 
     ## Example
     ```python
@@ -88,7 +88,10 @@ def _edits(module: Module, creation: Creation) -> Sequence[Edit]:
 def _message(creation: Creation) -> str:
     short = creation.name.removeprefix("torch.")
     if creation.name in torch_api.LEGACY_CONSTRUCTORS:
-        return f"`{short}(…)` makes the tensor on the CPU, then the move copies it; use `torch.tensor(…, device=…)` or `torch.empty(…, device=…)`"
+        return (
+            f"`{short}(…)` makes the tensor on the CPU, then the move copies it; "
+            "use `torch.tensor(…, device=…)` or `torch.empty(…, device=…)`"
+        )
     return f"`{short}(…)` makes the tensor on the CPU, then the move copies it; pass `device=` to `{short}`"
 
 
@@ -107,7 +110,9 @@ def _why_unsafe(creation: Creation) -> str:
 
 
 def _whole(call: ast.Call) -> bool:
-    """Whether an arange counts in whole numbers: no float literal or division among its arguments, and no float dtype."""
+    """Whether an arange counts in whole numbers: no float literal or division among its arguments, and no float
+    dtype.
+    """
     for keyword in call.keywords:
         if keyword.arg == "dtype" and not ast.unparse(keyword.value).startswith(
             ("torch.int", "torch.long", "torch.uint")

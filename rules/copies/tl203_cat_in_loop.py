@@ -57,7 +57,8 @@ class CatInLoop(Rule):
             if growth is not None:
                 yield self.finding(
                     call,
-                    f"`{growth.path}` is copied whole on every iteration: collect the parts in a list and join them once after the loop",
+                    f"`{growth.path}` is copied whole on every iteration: "
+                    "collect the parts in a list and join them once after the loop",
                     self._fix(module, growth),
                 )
 

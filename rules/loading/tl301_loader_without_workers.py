@@ -42,8 +42,8 @@ class LoaderWithoutWorkers(Rule):
 
     ## Fix safety
     Unsafe: items are loaded in other processes, each with its own random state and memory, and where processes are
-    spawned (Windows, macOS) the script needs an `if __name__ == "__main__":` guard. No fix for an IterableDataset, whose
-    items each worker would repeat.
+    spawned (Windows, macOS) the script needs an `if __name__ == "__main__":` guard. No fix for an IterableDataset,
+    whose items each worker would repeat.
     """
 
     code, name, level = "TL301", "loader-without-workers", Level.INFO
@@ -62,8 +62,8 @@ class LoaderWithoutWorkers(Rule):
             start = module.settings.dataloader_workers
             yield self.finding(
                 call,
-                f"this loader loads every batch in the training process; start with `num_workers={start}` (at most the CPU "
-                "cores for each GPU) and raise it until the GPU no longer waits",
+                f"this loader loads every batch in the training process; start with `num_workers={start}` (at most the "
+                "CPU cores for each GPU) and raise it until the GPU no longer waits",
                 self._fix(module, call, start),
             )
 

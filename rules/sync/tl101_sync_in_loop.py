@@ -27,8 +27,8 @@ class SyncInLoop(Rule):
 
     ## Why it costs
     CUDA work is queued: Python normally runs ahead of the GPU. Reading a value makes Python wait until everything
-    queued so far has finished, and the GPU then idles until Python has queued new work. (PyTorch documentation, "CUDA semantics ·
-    Asynchronous execution".)
+    queued so far has finished, and the GPU then idles until Python has queued new work. (PyTorch documentation, "CUDA
+    semantics · Asynchronous execution".)
 
     ## Example
     ```python
@@ -72,7 +72,8 @@ class SyncInLoop(Rule):
             if module.hot(call):
                 yield self.finding(
                     call,
-                    f"`{ast.unparse(call.func)}()` reads its tensor from the GPU on every step: Python waits for all queued work",
+                    f"`{ast.unparse(call.func)}()` reads its tensor from the GPU on every step: "
+                    "Python waits for all queued work",
                 )
 
     def _fix(self, module: Module, call: ast.Call) -> Fix | None:
@@ -115,4 +116,7 @@ def _read_tensor(module: Module, call: ast.Call) -> ast.expr | None:
 
 def _message(call: ast.Call) -> str:
     what = f"`.{call.func.attr}()`" if isinstance(call.func, ast.Attribute) else f"`{ast.unparse(call.func)}()`"
-    return f"{what} reads from the GPU on every step: Python waits for all queued work; keep it on the device and read it after the loop or every n steps"
+    return (
+        f"{what} reads from the GPU on every step: Python waits for all queued work; "
+        "keep it on the device and read it after the loop or every n steps"
+    )

@@ -51,7 +51,9 @@ class Difference:
 
 @dataclass
 class Tally:
-    """How often the tool was right (`true`), reported what it should not (`false`), and missed what it should report."""
+    """How often the tool was right (`true`), reported what it should not (`false`), and missed what it should
+    report.
+    """
 
     true: int = 0
     false: int = 0

@@ -24,8 +24,8 @@ class Accumulation:
 
 
 def accumulation_of(module: Module, read: ast.Call) -> Accumulation | None:
-    """The running sum that a read of a tensor feeds, where the total starts as a number and is used only after the loop,
-    or in it now and then.
+    """The running sum that a read of a tensor feeds, where the total starts as a number and is used only after the
+    loop, or in it now and then.
 
     None where the dtype of what is read is not known, since a sum of counts must stay whole.
     """
@@ -58,7 +58,9 @@ def _linear_in(value: ast.expr, read: ast.Call) -> bool:
 
 
 def _carrying_loop(module: Module, statement: ast.AugAssign, name: str) -> LoopNode | None:
-    """The outermost loop around the sum that does not hold its start, where the start is one number in the same function."""
+    """The outermost loop around the sum that does not hold its start, where the start is one number in the same
+    function.
+    """
     scope = module.scope_of(statement)
     loops = list(module.regions.loops_around(statement))
     if not loops or name in scope.foreign:

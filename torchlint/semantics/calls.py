@@ -297,7 +297,9 @@ def _project_call(
 
 
 def _unknown_call(flow: Flow, node: ast.Call, positional: list[Value], keywords: Keywords, starred: bool) -> None:
-    """A call of something unknown: by its method's name it may still be an event, or a project method of unique name."""
+    """A call of something unknown: by its method's name it may still be an event, or a project method of unique
+    name.
+    """
     func = node.func
     if isinstance(func, ast.Name):
         parameter = flow.module.parameter_reference(func)

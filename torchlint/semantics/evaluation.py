@@ -165,7 +165,9 @@ def _region_of(
 
 
 def _is_long(module: Module, function: Function) -> bool:
-    """Whether an evaluation is only a part of what a function does: it also makes the model, trains, or parses options."""
+    """Whether an evaluation is only a part of what a function does: it also makes the model, trains, or parses
+    options.
+    """
     if function.name in ("main", "run", "train", "fit", "worker", "main_worker"):
         return True
     first = function.node.body[0]

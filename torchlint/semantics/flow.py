@@ -139,7 +139,9 @@ class Flow:
         return found
 
     def attribute_of(self, owner: Class, name: str) -> Value:
-        """What all assignments to `self.name` in a class of this file agree on, evidence of use where they do not say."""
+        """What all assignments to `self.name` in a class of this file agree on, evidence of use where they do not
+        say.
+        """
         for writer in owner.writers.get(name, ()):
             self.ensure(writer.scope)
         self.ensure(self.body_scope(owner.scope))

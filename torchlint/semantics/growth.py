@@ -62,7 +62,9 @@ def growth_by(module: Module, call: ast.Call) -> Growth | None:
 
 
 def _choice_around(statement: ast.Assign, call: ast.Call) -> ast.IfExp | bool | None:
-    """The conditional expression that holds the join, None where the join is the whole value, False for anything else."""
+    """The conditional expression that holds the join, None where the join is the whole value, False for anything
+    else.
+    """
     value = statement.value
     if value is call:
         return None
@@ -152,7 +154,9 @@ def _periodic(module: Module, statement: ast.Assign, loop: LoopNode, first: ast.
 def _needed(
     module: Module, loop: LoopNode, statement: ast.Assign, call: ast.Call, path: str, first: ast.If | ast.IfExp | None
 ) -> bool:
-    """Whether the loop reads the grown value for anything but the join, its start test, or its shape, dtype or device."""
+    """Whether the loop reads the grown value for anything but the join, its start test, or its shape, dtype or
+    device.
+    """
     operands = {id(operand) for operand in call.args[0].elts if _same_place(operand, path)}  # type: ignore[attr-defined]
     test = {id(n) for n in ast.walk(first.test)} if first is not None else set()
     for node in ast.walk(loop):

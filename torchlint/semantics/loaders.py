@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 _LOADER = "torch.utils.data.DataLoader"
 # What an item of memory may go through and still be only an index: making it a tensor, or another dtype or shape of it.
 _CHEAP_CALLS = frozenset(
-    "tensor as_tensor from_numpy float long int half double bool to astype view reshape unsqueeze squeeze clone detach len "
-    "item dict tuple list str copy array asarray Tensor FloatTensor LongTensor size max min abs range is_tensor isinstance "
-    "contiguous index_select ascontiguousarray permute transpose narrow".split()
+    "tensor as_tensor from_numpy float long int half double bool to astype view reshape unsqueeze squeeze clone detach "
+    "len item dict tuple list str copy array asarray Tensor FloatTensor LongTensor size max min abs range is_tensor "
+    "isinstance contiguous index_select ascontiguousarray permute transpose narrow".split()
 )
 
 

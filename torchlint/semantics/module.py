@@ -108,7 +108,9 @@ class Module:
         return self.parents.get(node)
 
     def scope_of(self, node: ast.AST) -> Scope:
-        """The scope in which Python evaluates `node`: decorators, defaults and annotations belong outside their function."""
+        """The scope in which Python evaluates `node`: decorators, defaults and annotations belong outside their
+        function.
+        """
         known = self.index.scope_of.get(node)
         if known is not None:
             return known
@@ -224,7 +226,9 @@ class Module:
         return self.regions.numbers[loop] in self.linked.step_loops
 
     def grad_disabled(self, node: ast.AST) -> bool:
-        """Whether `node` always runs without gradients: by its own function's contexts, or at all call sites in view."""
+        """Whether `node` always runs without gradients: by its own function's contexts, or at all call sites in
+        view.
+        """
         self.flow.ensure_all()
         return self.regions.grad_off(node) or self.function_id(node) in self.linked.grad_off
 
@@ -276,7 +280,9 @@ class Module:
         return function is not None and self._mentions_grad_off(function)
 
     def exposed_forwards(self, function: Function | None) -> list[ast.Call]:
-        """The calls in a function (or the module body) that run a module's forward with gradients on, in source order."""
+        """The calls in a function (or the module body) that run a module's forward with gradients on, in source
+        order.
+        """
         owner = self.id_of(function) if function is not None else f"{self.name}:{MODULE_BODY}"
         return self._exposed.get(owner, [])
 
@@ -294,7 +300,11 @@ class Module:
         ]
         for call in self.flow.calls.values():
             callee = self.resolved_callee(call.callee)
-            if callee in self.linked.exposed and not callee.endswith(".forward") and not self.regions.grad_off(call.node):
+            if (
+                callee in self.linked.exposed
+                and not callee.endswith(".forward")
+                and not self.regions.grad_off(call.node)
+            ):
                 found.append(call.node)
         found.sort(key=lambda c: (c.lineno, c.col_offset))
         return self._by_function(dict.fromkeys(found))
@@ -539,9 +549,7 @@ class Module:
         return FileSummary(
             module=self.name,
             functions=tuple(
-                FunctionFacts(
-                    self.id_of(f), (), moves=self._moves(f), mentions_grad_off=self._mentions_grad_off(f)
-                )
+                FunctionFacts(self.id_of(f), (), moves=self._moves(f), mentions_grad_off=self._mentions_grad_off(f))
                 for f in self.functions
             ),
             classes=tuple(self._declared(c) for c in self.classes),

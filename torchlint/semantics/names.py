@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 LoopNode = ast.For | ast.AsyncFor | ast.While
@@ -159,7 +161,9 @@ def last_name(node: ast.expr) -> str:
 
 
 def path_of(node: ast.expr) -> str | None:
-    """`a`, `a.b.c` or `a['k']` as one string, None for any other expression: how flow follows places other than names."""
+    """`a`, `a.b.c` or `a['k']` as one string, None for any other expression: how flow follows places other than
+    names.
+    """
     parts: list[str] = []
     while True:
         if isinstance(node, ast.Name):
@@ -291,7 +295,9 @@ class _Indexer:
             self._evidence_of_argument(callee, argument, scope)
 
     def _evidence_of_argument(self, callee: ast.expr, argument: ast.expr, scope: Scope) -> None:
-        """`scaler.scale(loss)`, `accelerator.backward(loss)` and `dist.all_reduce(t)` say that their argument is a tensor."""
+        """`scaler.scale(loss)`, `accelerator.backward(loss)` and `dist.all_reduce(t)` say that their argument is a
+        tensor.
+        """
         if last_name(callee) in ("backward", "scale", "all_reduce", "manual_backward") and isinstance(
             callee, ast.Attribute
         ):

@@ -490,7 +490,9 @@ class Project:
         return Value("tensor") if torch_api.returns_tensor(name) else UNKNOWN
 
     def _join_parameters(self) -> dict[str, dict[str, Value]]:
-        """What all call sites in view pass for each parameter; unknown where a function is also handed over as a value."""
+        """What all call sites in view pass for each parameter; unknown where a function is also handed over as a
+        value.
+        """
         passed: dict[str, dict[str, list[Value]]] = defaultdict(lambda: defaultdict(list))
         for calls in self._callees.values():
             for call, callees in calls:
@@ -509,7 +511,9 @@ class Project:
     # Loops and heat
 
     def _decide_loops(self) -> None:
-        """Which loops are step loops: a least fixed point over what called functions do outside and inside their loops."""
+        """Which loops are step loops: a least fixed point over what called functions do outside and inside their
+        loops.
+        """
         self.own_training: set[str] = set()  # backward or step outside any loop of the function, callees included
         self.own_forward: set[str] = set()
         self.holds_step_loop: set[str] = set()
@@ -658,7 +662,9 @@ class Project:
         return found
 
     def _find_reaching(self) -> set[str]:
-        """Functions whose result, still carrying a graph, reaches code that differentiates: a caller, or a caller's caller."""
+        """Functions whose result, still carrying a graph, reaches code that differentiates: a caller, or a caller's
+        caller.
+        """
         callers: dict[str, set[str]] = defaultdict(set)
         for caller, calls in self._callees.items():
             for call, callees in calls:

@@ -66,7 +66,9 @@ class Regions:
 
     @staticmethod
     def _iterates(parent: ast.AST, child: ast.AST) -> bool:
-        """Whether `parent` is a loop that runs its child once an iteration (a loop's iterable runs once, its else too)."""
+        """Whether `parent` is a loop that runs its child once an iteration (a loop's iterable runs once, its else
+        too).
+        """
         if isinstance(parent, (ast.For, ast.AsyncFor)):
             return child is not parent.iter and not any(child is s for s in parent.orelse)
         if isinstance(parent, ast.While):
