@@ -266,7 +266,9 @@ def test_attribute_of_another_object_is_not_the_module() -> None:
 
 
 def test_projects_own_module_named_like_a_torch_name_wins() -> None:
-    found = project({"torch_utils.py": "def zeros(n): return 0\n", "main.py": "from torch_utils import zeros\ny = zeros(3)\n"})
+    found = project(
+        {"torch_utils.py": "def zeros(n): return 0\n", "main.py": "from torch_utils import zeros\ny = zeros(3)\n"}
+    )
     assert found["main.py"].qualified(node(found["main.py"], "zeros", -1)) is None
 
 

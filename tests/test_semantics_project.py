@@ -38,7 +38,11 @@ TRAIN = """
         ({"pkg/__init__.py": "from .net import *", "pkg/net.py": "CLASS"}, "from pkg import Net", "Net"),
         ({"pkg/__init__.py": "from .net import Net as Model", "pkg/net.py": "CLASS"}, "from pkg import Model", "Model"),
         (
-            {"pkg/__init__.py": "from .sub import *", "pkg/sub/__init__.py": "from .net import *", "pkg/sub/net.py": "CLASS"},
+            {
+                "pkg/__init__.py": "from .sub import *",
+                "pkg/sub/__init__.py": "from .net import *",
+                "pkg/sub/net.py": "CLASS",
+            },
             "from pkg import *",
             "Net",
         ),
@@ -136,14 +140,14 @@ def test_result_that_passes_through_a_third_file() -> None:
 
 def test_parameter_is_what_call_sites_in_other_files_pass() -> None:
     files = {
-        "metrics.py": "import torch\ndef score(output, n):\n    z = output, n\n",
-        "a.py": "import torch\nfrom metrics import score\nscore(torch.zeros(3).cuda(), 1)\n",
-        "b.py": "import torch\nimport metrics\nmetrics.score(n=2, output=torch.ones(3))\n",
+        "metrics.py": "import torch\ndef score(output, model):\n    z = output, model\n",
+        "a.py": "import torch\nfrom metrics import score\nscore(torch.zeros(3).cuda(), torch.nn.Linear(3, 3))\n",
+        "b.py": "import torch\nimport metrics\nmetrics.score(model=torch.nn.ReLU(), output=torch.ones(3))\n",
     }
     found = project(files)["metrics.py"]
     assert value(found, "output").is_tensor
     assert not value(found, "output").host
-    assert kind(found, "n") == "number"
+    assert kind(found, "model") == "module"
 
 
 def test_parameter_is_unknown_where_one_other_file_passes_something_else() -> None:
@@ -232,13 +236,16 @@ def hot(files: dict[str, str], path: str) -> bool:
     return is_hot(project(files)[path], "read()")
 
 
-LOOP = TRAIN + """
+LOOP = (
+    TRAIN
+    + """
     {imports}
     for batch in DataLoader(dataset):
         loss = model(batch).sum()
         loss.backward()
         {call}
 """
+)
 LOG = "import torch\ndef log(loss):\n    read()\n"
 
 
@@ -300,7 +307,8 @@ def test_function_of_another_file_that_steps_makes_a_step_loop() -> None:
 
 def test_function_of_another_file_that_holds_the_step_loop_makes_an_epoch_loop() -> None:
     files = {
-        "engine.py": TRAIN + "    def train_epoch():\n        for x in DataLoader(d):\n            model(x).sum().backward()\n",
+        "engine.py": TRAIN
+        + "    def train_epoch():\n        for x in DataLoader(d):\n            model(x).sum().backward()\n",
         "main.py": "import torch\nfrom engine import train_epoch\nfor epoch in range(9):\n    train_epoch()\n    read()\n",
     }
     assert not hot(files, "main.py")
@@ -443,7 +451,9 @@ def test_facts_do_not_depend_on_the_order_of_files() -> None:
         "main.py": loop("from middle import relay", "relay(loss)"),
     }
     forward, backward = project(files), project(dict(reversed(files.items())))
-    assert {path: found.linked for path, found in forward.items()} == {path: found.linked for path, found in backward.items()}
+    assert {path: found.linked for path, found in forward.items()} == {
+        path: found.linked for path, found in backward.items()
+    }
 
 
 def test_file_that_leaves_the_project_takes_its_heat_along() -> None:

@@ -81,6 +81,7 @@ _MESSAGE = (
     "`set_to_none=False` writes zeros to every gradient and adds to them in backward; "
     "let `zero_grad()` drop the gradients"
 )
+_OLD_MESSAGE = (
     "before torch 2.0, which the project supports, a bare `zero_grad()` writes zeros to every gradient; "
     "pass `set_to_none=True`"
 )

@@ -17,10 +17,12 @@ import shlex
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 CODES = ("TL101", "TL201", "TL203", "TL301", "TL401", "TL405", "TL501", "TL502")
 SETS = ("development", "held-out")
