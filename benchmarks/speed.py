@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Fetch what is missing, measure everything, print the table."""
     options = _parser().parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
-    sources: Path = options.sources or _fetch_timm(options.folder)
+    sources: Path = (options.sources or _fetch_timm(options.folder)).resolve()
     if options.profile:
         _profile(sources)
         return 0
@@ -93,7 +93,10 @@ def _measure_in_process(files: dict[str, SourceFile], root: Path, times: dict[st
 
 
 def _analyse(files: dict[str, SourceFile], trees: dict[str, ast.Module], root: Path) -> dict[str, float]:
-    """All that a run in one process does with parsed files, in the runner's order; seconds by stage."""
+    """All that a run in one process does with parsed files, in the runner's order; seconds by stage.
+
+    Takes the trees out of `trees`: as in a run, what has been checked is given back.
+    """
     stages: dict[str, float] = {}
     clock = perf_counter()
 
@@ -108,7 +111,7 @@ def _analyse(files: dict[str, SourceFile], trees: dict[str, ast.Module], root: P
     modules = {}
     for path, source in files.items():
         if relevant(path, source.raw):
-            modules[path] = Module(source, trees[path], layout, path)
+            modules[path] = Module(source, trees.pop(path), layout, path)
             collect(source)
     lap("  index")
     linked: dict[str, bytes] = {}
@@ -151,7 +154,8 @@ def _measure_commands(sources: Path, tools: Tools, options: argparse.Namespace, 
     with tempfile.TemporaryDirectory() as caches:
         torchlint = [*tools.torchlint, "--quiet", "--isolated", "--exit-zero", "--jobs", str(JOBS)]
         torchlint += ["--output-format", "concise", str(sources)]
-        ruff = [*tools.ruff, "check", "--select", "ALL", "--isolated", "--exit-zero", "--quiet", str(sources)]
+        ruff = [*tools.ruff, "check", "--select", "ALL", "--isolated", "--exit-zero", "--quiet"]
+        ruff += ["--output-format", "concise", str(sources)]
         commands: dict[str, list[str]] = {
             "torchlint, cold": [*torchlint, "--no-cache"],
             "ruff, cold": [*ruff, "--no-cache"],

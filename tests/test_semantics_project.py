@@ -205,15 +205,18 @@ def test_attribute_of_a_base_class_in_another_file() -> None:
 
 def test_loader_made_by_a_function_of_another_file_gives_tensors() -> None:
     files = {
-        "data.py": "from torch.utils.data import DataLoader\ndef loaders(a, b):\n    return DataLoader(a), DataLoader(b)\n",
-        "main.py": "import torch\nfrom data import loaders\ntrain, test = loaders(1, 2)\nfor batch in train:\n    z = batch\n",
+        "data.py": "from torch.utils.data import DataLoader\n"
+        "def loaders(a, b):\n    return DataLoader(a), DataLoader(b)\n",
+        "main.py": "import torch\nfrom data import loaders\n"
+        "train, test = loaders(1, 2)\nfor batch in train:\n    z = batch\n",
     }
     assert kind(project(files)["main.py"], "batch") == "tensor"
 
 
 def test_dataclass_of_another_file_keeps_its_fields() -> None:
     files = {
-        "types_.py": "import torch\nfrom dataclasses import dataclass\n@dataclass\nclass Batch:\n    images: torch.Tensor\n",
+        "types_.py": "import torch\nfrom dataclasses import dataclass\n"
+        "@dataclass\nclass Batch:\n    images: torch.Tensor\n",
         "main.py": "import torch\nfrom types_ import Batch\ndef f(batch: Batch):\n    z = batch.images\n",
     }
     assert kind(project(files)["main.py"], "batch.images") == "tensor"
@@ -300,7 +303,8 @@ def test_guard_that_is_a_function_of_another_file_guards() -> None:
 def test_function_of_another_file_that_steps_makes_a_step_loop() -> None:
     files = {
         "engine.py": "import torch\ndef train_step(loss, optimizer):\n    loss.backward()\n    optimizer.step()\n",
-        "main.py": "import torch\nfrom engine import train_step\nfor i in range(9):\n    train_step(f(i), opt)\n    read()\n",
+        "main.py": "import torch\nfrom engine import train_step\n"
+        "for i in range(9):\n    train_step(f(i), opt)\n    read()\n",
     }
     assert hot(files, "main.py")
 
@@ -309,7 +313,8 @@ def test_function_of_another_file_that_holds_the_step_loop_makes_an_epoch_loop()
     files = {
         "engine.py": TRAIN
         + "    def train_epoch():\n        for x in DataLoader(d):\n            model(x).sum().backward()\n",
-        "main.py": "import torch\nfrom engine import train_epoch\nfor epoch in range(9):\n    train_epoch()\n    read()\n",
+        "main.py": "import torch\nfrom engine import train_epoch\n"
+        "for epoch in range(9):\n    train_epoch()\n    read()\n",
     }
     assert not hot(files, "main.py")
 
@@ -359,7 +364,8 @@ def test_override_called_through_its_base_is_hot() -> None:
                 def train_step(self, batch):
                     raise NotImplementedError
         """,
-        "mine.py": "import torch\nfrom base import Trainer\nclass Mine(Trainer):\n    def train_step(self, batch):\n        read()\n",
+        "mine.py": "import torch\nfrom base import Trainer\n"
+        "class Mine(Trainer):\n    def train_step(self, batch):\n        read()\n",
     }
     assert hot(files, "mine.py")
 

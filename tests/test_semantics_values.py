@@ -637,7 +637,15 @@ c = a, b
 
 
 def test_list_of_host_tensors_gives_host_tensors() -> None:
-    body = "ys = []\nfor x in DataLoader(dataset):\n    ys.append(x.cuda().cpu())\nfor y in ys:\n    z = y\nw = torch.cat(ys)\nv = w\n"
+    body = """
+ys = []
+for x in DataLoader(dataset):
+    ys.append(x.cuda().cpu())
+for y in ys:
+    z = y
+w = torch.cat(ys)
+v = w
+"""
     assert is_host(body, "y")
     assert is_host(body, "w")
 

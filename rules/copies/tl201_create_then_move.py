@@ -68,6 +68,8 @@ class CreateThenMove(Rule):
             or not module.names_a_device(creation.move)
         ):
             return None
+        if not _takes_device(creation):
+            return None
         unsafe = _why_unsafe(creation)
         if creation.binding is not None:
             if creation.move_statement is None:
@@ -83,6 +85,15 @@ def _edits(module: Module, creation: Creation) -> Sequence[Edit]:
     if creation.move_statement is None:
         return edits.move_argument_into(module.source, creation.move, creation.call, "device")
     return edits.move_into_statement(module.source, creation.move, creation.call, creation.move_statement)
+
+
+def _takes_device(creation: Creation) -> bool:
+    """Whether the move says nothing but where, and nothing that the factory unpacks may hold `device` already."""
+    if any(isinstance(a, ast.Starred) for a in creation.call.args) or any(
+        k.arg is None for k in creation.call.keywords
+    ):
+        return False
+    return len(creation.move.args) <= 1 and all(k.arg in ("device", "non_blocking") for k in creation.move.keywords)
 
 
 def _message(creation: Creation) -> str:
