@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -233,14 +234,50 @@ def test_bad_files_cost_a_message_each_and_all_others_are_linted(torchlint: Comm
     assert everything_in(Path()) == before
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads and writes every file")
+def as_nobody(folder: Path, *arguments: str) -> tuple[int, str]:
+    """Run the command line in a folder as a user whom permission bits bind; its status, and what it said on stderr.
+
+    Root is not bound, and whom it turns into may not reach the interpreter's files: so a forked child changes its user
+    after everything has been imported.
+    """
+    said = folder / "stderr"
+    said.touch()
+    said.chmod(0o666)
+    child = os.fork()
+    if child == 0:
+        status = 99
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+            os.chdir(folder)
+            with said.open("w") as stderr:
+                sys.stderr = stderr
+                status = main(list(arguments))
+        finally:
+            os._exit(status)
+    _, ended = os.waitpid(child, 0)
+    text = said.read_text()
+    said.unlink()
+    return os.waitstatus_to_exitcode(ended), text
+
+
 def test_unreadable_and_read_only_files(torchlint: CommandLine) -> None:
-    write("train.py").chmod(0o444)
-    write("secret.py").chmod(0)
-    run = torchlint("--fix", "--unsafe-fixes")
-    assert run.status == 2
-    assert "secret.py: cannot be read: Permission denied" in run.err
-    assert "train.py: the file is read-only" in run.err
+    write("warm_up.py")
+    torchlint("--fix", "--unsafe-fixes")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        train, secret = folder / "train.py", folder / "secret.py"
+        for path, mode in ((train, 0o444), (secret, 0)):
+            path.write_text(TRAIN)
+            path.chmod(mode)
+        status, said = as_nobody(folder, "--no-cache", "--jobs", "1", "--fix", "--unsafe-fixes")
+        assert status == 2
+        assert "secret.py: cannot be read: Permission denied" in said
+        assert "train.py: the file is read-only" in said
+        assert train.read_text() == TRAIN
 
 
 def test_a_file_that_cannot_be_written_keeps_its_findings(
