@@ -6,10 +6,9 @@ import ast
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchlint.rule import Finding, Fix, Level, Rule, Safety
 from torchlint.rules.hygiene.tl000_syntax_error import SyntaxErrorRule
 from torchlint.rules.hygiene.tl001_unused_suppression import UnusedSuppression
-
-from torchlint.rule import Finding, Fix, Level, Rule, Safety
 from torchlint.semantics import Module, ProjectLayout
 from torchlint.source import Edit, SourceFile
 

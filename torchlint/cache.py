@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchlint.diagnostics import FileReport  # noqa: TC001  (msgspec reads the annotations)
+from torchlint.diagnostics import FileReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -120,9 +120,10 @@ def cache_folder(root: str, configured: Path | None, is_marked: bool) -> Path | 
 
 def _stamp() -> str:
     """The versions that a cache is good for; an edited checkout of torchlint counts as a new version."""
-    import torchlint.rules
+    import torchlint
+    import torchlint.rules as rules
 
-    folders = (*torchlint.__path__, *torchlint.rules.__path__)
+    folders = (*torchlint.__path__, *rules.__path__)
     newest = max(_newest(folder) for folder in dict.fromkeys(folders))
     return f"{torchlint.__version__} {sys.version} {newest}"
 

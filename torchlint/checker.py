@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchlint.config import Settings  # noqa: TC001  (msgspec reads the annotations)
+from torchlint.config import Settings
 from torchlint.diagnostics import Diagnostic, FileReport
 from torchlint.engine import SYNTAX_ERROR, Registry, check_module, internal_error, syntax_diagnostic, to_diagnostics
 from torchlint.rule import Safety

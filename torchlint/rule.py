@@ -99,10 +99,10 @@ class Rule(ABC):
 @cache
 def all_rules() -> tuple[type[Rule], ...]:
     """Every rule of the package `torchlint.rules`, in code order."""
-    import torchlint.rules
+    import torchlint.rules as rules
 
     found: dict[str, type[Rule]] = {}
-    for info in pkgutil.walk_packages(torchlint.rules.__path__, torchlint.rules.__name__ + "."):
+    for info in pkgutil.walk_packages(rules.__path__, rules.__name__ + "."):
         if info.ispkg:
             continue
         for member in vars(importlib.import_module(info.name)).values():

@@ -969,8 +969,8 @@ def _container_method(flow: Flow, node: ast.Call, base: Value, name: str, positi
 
 def _grow(node: ast.Call, base: Value, item: Value, env: Env, flow: Flow) -> None:
     """`xs.append(item)`: from here on the list at that place holds such items too."""
-    assert isinstance(node.func, ast.Attribute)
-    path = path_of(node.func.value)
+    # `append = xs.append; append(x)` calls it by another name
+    path = path_of(node.func.value) if isinstance(node.func, ast.Attribute) else None
     if path is None or base.kind not in ("list", "set", "iterator"):
         return
     grown = Value(base.kind, items=(join(base.items[0], item),) if base.items else (item,))
