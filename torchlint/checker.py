@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # Parsed modules wait in memory between the rounds up to this many bytes of source; the rest is parsed again.
 KEPT_BYTES = 6_000_000
-# A module's facts hold cycles, which only a collection frees; one every so many bytes of source costs 1 % of the time.
-COLLECT_BYTES = 2_000_000
+# What is done with a module is released by hand; a collection every so many bytes of source sees to what was missed.
+COLLECT_BYTES = 50_000_000
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
@@ -87,14 +87,13 @@ class Checker:
 
         A file that cannot be read or parsed has nothing to tell; `check` says so where it is linted.
         """
+        module = self._kept.get(path)
         try:
-            module = self._kept.get(path)
             if module is None:
                 source = self._read(path)
                 if not relevant(relative, source.raw):
                     return Summary(None)
                 module = self._module(source, relative)
-                self._keep(path, module)
             if linked is None:
                 return Summary(msgspec.msgpack.encode(module.declarations()))
             module.attach(msgspec.msgpack.decode(linked, type=Linked))
@@ -103,13 +102,18 @@ class Checker:
             return Summary(None)
         except Exception as error:
             return Summary(None, internal_error("semantics", path, error))
+        finally:
+            if module is not None and path not in self._kept:
+                self._keep(path, module)
 
     def _keep(self, path: str, module: Module) -> None:
-        """Hold a parsed module for the next round, within the bound."""
+        """Hold a parsed module for the next round, within the bound; let go of it beyond."""
         size = len(module.source.raw)
         if self._kept_bytes + size <= KEPT_BYTES:
             self._kept[path] = module
             self._kept_bytes += size
+        else:
+            module.release()
         self._collect(size)
 
     def check(self, plan: Plan, linked: bytes | None) -> Answer:
@@ -162,6 +166,7 @@ class Checker:
         if plan.action != "check" and any(_is_allowed(finding, plan) for finding in checked.findings):
             report = self._repair(module, checked, plan, linked, report)
         self._collect(len(module.source.raw))
+        module.release()
         return Answer(report, not checked.errors and not checked.expires)
 
     def _diagnostics(self, source: SourceFile, checked: Checked, plan: Plan) -> tuple[Diagnostic, ...]:

@@ -79,6 +79,7 @@ class Run:
         crew = self._crew(files, stale)
         try:
             linked: dict[str, bytes] = {}
+            self._again: set[str] = set()  # files whose functions may say more now
             for number in range(ROUNDS):
                 self._summarize(crew, files, linked, number)
                 linked = self._link(files, number)
@@ -139,6 +140,8 @@ class Run:
             facts = linked.get(file.path)
             keys[file.path] = digest(facts) if facts is not None else b""
             known = _summary_with(file.entry, number, keys[file.path])
+            if known is None and number > 1 and file.path not in self._again and file.entry is not None:
+                known = file.entry.summaries.get(number - 1)
             if known is not None:
                 assert file.entry is not None
                 file.entry.summaries[number] = known
@@ -165,6 +168,7 @@ class Run:
                 summaries[file.relative] = decoder.decode(encoded)
         importable = tuple(file.relative for file in files.values() if file.relative.endswith(".py"))
         linked = link(ProjectLayout(Path(self.project.root), importable), summaries)
+        self._again = {file.path for file in files.values() if file.relative in linked and linked[file.relative].again}
         encoder = msgspec.msgpack.Encoder(order="sorted")
         return {file.path: encoder.encode(linked[file.relative]) for file in files.values() if file.relative in linked}
 

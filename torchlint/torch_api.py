@@ -80,18 +80,6 @@ LEGACY_CONSTRUCTORS = frozenset(
         "ByteTensor BoolTensor"
     ).split()
 )
-LEGACY_DTYPES: dict[str, str] = {
-    "torch.FloatTensor": "torch.float32",
-    "torch.DoubleTensor": "torch.float64",
-    "torch.HalfTensor": "torch.float16",
-    "torch.BFloat16Tensor": "torch.bfloat16",
-    "torch.LongTensor": "torch.int64",
-    "torch.IntTensor": "torch.int32",
-    "torch.ShortTensor": "torch.int16",
-    "torch.CharTensor": "torch.int8",
-    "torch.ByteTensor": "torch.uint8",
-    "torch.BoolTensor": "torch.bool",
-}
 
 # Joins of a sequence of tensors (documentation, "Indexing, Slicing, Joining").
 JOINS = frozenset({"torch.cat", "torch.stack", "torch.hstack", "torch.vstack", "torch.dstack"})
@@ -303,9 +291,11 @@ ITERATION_WRAPPERS = frozenset(
         "torch.utils.data.random_split",
     }
 )
-LOGGER_WRAPPER_METHODS = frozenset({"log_every"})
 
 # Helpers outside torch whose results are tensors (timm.utils.metrics.accuracy, torchmetrics functional and classes).
+# A method that loops over its first argument and logs on the way (torchvision's reference scripts and many after them).
+LOGGER_WRAPPER_METHODS = frozenset({"log_every"})
+
 TENSOR_HELPERS = frozenset(
     {
         "timm.utils.accuracy",
@@ -364,7 +354,7 @@ MEMORY_DATASETS = frozenset({"torch.utils.data.TensorDataset"})
 
 DEVICE_WORDS = re.compile(
     r"""\.cuda\(|["']cuda[":']|\bcuda:|torch\.cuda\.\w*Tensor|\bdevice\s*=|\.to\(\s*(?:self\.)?(?:\w+\.)?device|"""
-    r"""\baccelerate\b|\bAccelerator\(|\blightning\b|DistributedDataParallel|\.device\b|["']mps["']|["']xpu["']|\.xpu\(""",
+    r"""\baccelerate\b|\bAccelerator\(|lightning|DistributedDataParallel|\.device\b|["']mps["']|["']xpu["']|\.xpu\(""",
 )
 
 # Positional parameters of the callables whose arguments rules look up.
@@ -442,6 +432,18 @@ def result_dtype(function: str) -> str:
     return "bool" if function in BOOL_RESULTS else ""
 
 
+# What `from torch.nn.functional import *` binds, as far as code calls it by bare name.
+FUNCTIONAL_NAMES = frozenset(
+    "relu gelu silu elu selu leaky_relu sigmoid tanh softmax log_softmax softplus hardswish hardtanh mish glu dropout "
+    "dropout2d linear bilinear embedding conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
+    "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d "
+    "adaptive_max_pool2d batch_norm layer_norm group_norm instance_norm normalize interpolate grid_sample affine_grid "
+    "pad one_hot unfold fold pixel_shuffle cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss kl_div "
+    "binary_cross_entropy binary_cross_entropy_with_logits cosine_similarity pairwise_distance triplet_margin_loss "
+    "cosine_embedding_loss margin_ranking_loss ctc_loss scaled_dot_product_attention gumbel_softmax".split()
+)
+
+
 def exports(module: str, name: str) -> bool:
     """Whether `from module import *` of a torch module binds `name`."""
     if not name or name.startswith("_"):
@@ -454,6 +456,8 @@ def exports(module: str, name: str) -> bool:
             "lr_scheduler",
             "random_split",
         )
+    if module == "torch.nn.functional":
+        return name in FUNCTIONAL_NAMES
     full = canonical(f"{module}.{name}")
     return full in FACTORIES or full in LEGACY_CONSTRUCTORS or full in JOINS or full in GRAD_OFF or returns_known(full)
 

@@ -11,7 +11,6 @@ from torchlint.semantics.values import (
     CPU,
     DEVICE,
     EMPTY_LIST,
-    HOST_TENSOR,
     MODULE,
     NDARRAY,
     NONE,
@@ -253,6 +252,9 @@ def call(
 ) -> Value:
     """The value of a call, noting what it does for regions."""
     kind = callee.kind
+    if positional and isinstance(node.func, ast.Attribute) and node.func.attr in torch_api.LOGGER_WRAPPER_METHODS:
+        # `for x, y in logger.log_every(loader, 10)`: the loader's batches, whatever the logger is
+        return Value("iterator", name=_loader_mark(positional[0]), items=(iteration(positional[0]),))
     if kind == "unknown":
         _unknown_call(flow, node, positional, keywords, starred)
         return UNKNOWN
@@ -276,7 +278,7 @@ def call(
         return _call_member(flow, node, callee, "__call__", positional, keywords, starred)
     if kind == "ref":
         _project_call(flow, node, callee.name, positional, keywords, starred)
-        return result(callee.name)
+        return OPAQUE if torch_api.returns_tensor(published_name(callee.name)) else result(callee.name)
     if kind == "metric":
         return Value("tensor", dtype="float", grad=False)
     return UNKNOWN
@@ -432,8 +434,6 @@ def _symbol_call(flow: Flow, node: ast.Call, name: str, positional: list[Value],
         return Value("list")
     if name == "itertools.product" or name == "itertools.zip_longest":
         return Value("iterator", items=(Value("tuple", items=tuple(iteration(p) for p in positional)),))
-    if last == "log_every" and positional:
-        return Value("iterator", items=(iteration(positional[0]),))
     if head.startswith("tqdm") and positional:
         return _wrapped(positional[0], last)
     return UNKNOWN
@@ -472,8 +472,8 @@ def _wrapped(value: Value, last: str) -> Value:
 def _builtin_call(flow: Flow, node: ast.Call, name: str, positional: list[Value], keywords: Keywords) -> Value:
     first = positional[0] if positional else UNKNOWN
     if name in ("float", "int", "bool", "len", "abs", "round", "hash", "id", "pow", "divmod", "ord"):
-        if name in ("abs", "pow", "round") and first.kind in ("tensor", "ndarray"):
-            return first
+        if name in ("abs", "pow", "round") and first.kind != "number":
+            return first if first.kind in ("tensor", "ndarray") else UNKNOWN
         return NUMBER
     if name in ("str", "repr", "format", "chr", "input", "hex", "bin"):
         return STRING
@@ -638,11 +638,9 @@ def _module_call(
     """A module applied to its input."""
     name = callee.name
     inside = flow.module.in_module_class(node)
-    own = isinstance(node.func, ast.Name) and inside
     if not torch_api.is_light(name):
         attribute_of_self = path_of(node.func) or ""
         flow.events[node] = "layer" if inside and attribute_of_self.startswith("self.") else "forward"
-    del own
     values = [*positional, *(v for _, v in keywords)]
     host = _all_host(values) and callee.host
     if ":" in name:
@@ -979,6 +977,3 @@ def _grow(node: ast.Call, base: Value, item: Value, env: Env, flow: Flow) -> Non
         function = flow.module.method_around(node)
         if function is not None and function.owner is not None:
             flow.attributes[(function.owner, path[5:])] = grown
-
-
-__all__ = ["HOST_TENSOR", "attribute", "binary", "call", "entered", "instance_of", "iteration", "subscript", "symbol"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchlint import torch_api
-from torchlint.semantics.names import LOOPS, Function, path_of
+from torchlint.semantics.names import Function, path_of
 from torchlint.semantics.values import may_carry_graph
 
 if TYPE_CHECKING:
@@ -38,13 +38,16 @@ class EvalRegion:
 
 def eval_regions(module: Module) -> Iterator[EvalRegion]:
     """Every evaluation of a file that runs a forward with gradients on, in source order."""
+    opened = {module.function_of(call) for call in module.calls_named("eval")}
     for function in module.functions:
-        region = _function_region(module, function) if is_eval_name(function) else None
-        if region is not None:
-            yield region
-        elif not is_eval_name(function):
+        if is_eval_name(function):
+            region = _function_region(module, function)
+            if region is not None:
+                yield region
+        elif function in opened:
             yield from _after_eval(module, function, function.node.body)
-    yield from _after_eval(module, None, module.tree.body)
+    if None in opened:
+        yield from _after_eval(module, None, module.tree.body)
 
 
 def is_eval_name(function: Function) -> bool:
@@ -170,8 +173,6 @@ def _is_long(module: Module, function: Function) -> bool:
     """
     if function.name in ("main", "run", "train", "fit", "worker", "main_worker"):
         return True
-    first = function.node.body[0]
-    del first
     opens = next((s for s in ast.walk(function.node) if isinstance(s, ast.Expr) and _eval_call(module, s)), None)
     if opens is None:
         return True
@@ -252,6 +253,3 @@ def no_grad_spelling(module: Module, place: ast.stmt) -> str | None:
 def _bound_to_torch(module: Module, name: str) -> bool:
     value = module.flow.joined.get(module.index.root, {}).get(name)
     return value is not None and value.kind == "symbol" and value.name == "torch"
-
-
-__all__ = ["LOOPS", "EvalRegion", "eval_regions", "no_grad_spelling"]

@@ -132,6 +132,10 @@ class Flow:
         linked = self.module.linked.returns.get(self.module.id_of(function))
         self.ensure(function.scope)
         found = join_all(self.returns.get(function, []))
+        if found.kind in ("unknown", "ref") and function.node.returns is not None and not function.is_generator:
+            promised = self.annotation(function.node.returns)
+            if promised.kind not in ("unknown", "none", "class"):
+                return promised
         if found.kind in ("unknown", "ref") and linked is not None:
             return linked
         if function.is_generator:
@@ -976,5 +980,3 @@ _EXPRESSIONS: dict[type[ast.expr], Callable[[Flow, Any, Env], Value]] = {
     ast.YieldFrom: Flow._yield,
     ast.Starred: Flow._starred,
 }
-
-__all__ = ["Env", "Flow", "ProjectCall"]

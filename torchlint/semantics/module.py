@@ -16,6 +16,7 @@ from torchlint.semantics.loaders import getter_indexes_memory
 from torchlint.semantics.names import COMPREHENSIONS, Class, Function, Scope, index_tree, last_name
 from torchlint.semantics.project import (
     MODULE_BODY,
+    OUTSIDE,
     CallFacts,
     ClassFacts,
     EventFacts,
@@ -27,8 +28,8 @@ from torchlint.semantics.project import (
     family_of,
     module_name,
 )
-from torchlint.semantics.regions import OUTSIDE, AnyLoop, Regions
-from torchlint.semantics.values import NONE, OPAQUE, UNKNOWN, Value, join_all
+from torchlint.semantics.regions import AnyLoop, Regions
+from torchlint.semantics.values import OPAQUE, UNKNOWN, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,6 +76,13 @@ class Module:
         self.regions = Regions(self)
         self._summary: FileSummary | None = None
 
+    def release(self) -> None:
+        """Let go of everything, cycles included, so that the memory is free without a garbage collection."""
+        for scope in self.index.scopes.values():
+            scope.children.clear()
+            scope.parent = scope.function = scope.owner = None
+        self.__dict__.clear()
+
     def attach(self, linked: Linked) -> None:
         """Take what the project says about this file, and forget what was judged without it."""
         if linked == self.linked:
@@ -83,7 +91,7 @@ class Module:
             self._bases.clear()
             self.flow = Flow(self)
             self.regions = Regions(self)
-        if linked.summary_inputs != self.linked.summary_inputs:
+        if linked.again:
             self._summary = None
         self.linked = linked
         for name in ("layers", "_exposed", "_differentiating_lines"):
@@ -221,9 +229,6 @@ class Module:
             if self.regions.numbers[loop] in self.linked.step_loops:
                 return loop
         return None
-
-    def is_step_loop(self, loop: AnyLoop) -> bool:
-        return self.regions.numbers[loop] in self.linked.step_loops
 
     def grad_disabled(self, node: ast.AST) -> bool:
         """Whether `node` always runs without gradients: by its own function's contexts, or at all call sites in
@@ -435,6 +440,12 @@ class Module:
             if found.kind == "function" and name not in cls.writers:
                 return Value("bound", name=found.name)  # `decode = decode_function` in the class body is a method
             return found if found.kind != "none" else UNKNOWN
+        if (
+            "__init__" in cls.methods
+            and f"{cls.methods['__init__'].self_name}.register_buffer"
+            in (initializer := cls.methods["__init__"].scope).usage
+        ):
+            self.flow.ensure(initializer)
         registered = self.flow.attributes.get((cls, name))
         if registered is not None:
             return registered
@@ -875,6 +886,3 @@ def _heads(loop: AnyLoop) -> list[ast.expr]:
 def names_device(text: str) -> bool:
     """Whether source text names a GPU device."""
     return torch_api.DEVICE_WORDS.search(text) is not None
-
-
-__all__ = ["NONE", "Module", "join_all"]

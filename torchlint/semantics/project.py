@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Place = tuple[tuple[int, bool], ...]
 
 MODULE_BODY = "<module>"
+_SETTLED = (".forward", ".__init__")
 OUTSIDE = -1  # the "loop" number of a function's own body
 # Class families whose instances have a kind of their own; others are plain instances.
 INSTANCE_KINDS = frozenset({"module", "dataset", "loader", "optimizer", "scheduler"})
@@ -110,7 +111,7 @@ def _folders_above(path: str) -> Iterator[str]:
 # Without one of these a file neither uses torch nor holds a helper that handles its objects.
 _WORDS = re.compile(
     rb"torch|\.backward\(|zero_grad|no_grad|\.item\(|\.cpu\(|\.cuda\(|\.to\(|\.eval\(|\.tolist\(|nn\.|[Ll]ightning|accelerate|"
-    rb"DataLoader|numpy|isinstance"
+    rb"DataLoader|numpy|isinstance|\.topk\(|\.detach\(|\.view\(|\.argmax\("
 )
 
 
@@ -209,7 +210,6 @@ class Linked(msgspec.Struct, frozen=True):
     always_grad_off: frozenset[str] = frozenset()
     step_loops: frozenset[int] = frozenset()
     trains: frozenset[str] = frozenset()
-    forwards: frozenset[str] = frozenset()
     differentiates: frozenset[str] = frozenset()
     exposed: frozenset[str] = frozenset()
     reaches_backward: frozenset[str] = frozenset()
@@ -221,13 +221,8 @@ class Linked(msgspec.Struct, frozen=True):
     called: frozenset[str] = frozenset()
     moves: frozenset[str] = frozenset()
     device: bool = False
+    again: bool = False
     layers: LinkedLayers = LinkedLayers()
-
-    @property
-    def summary_inputs(self) -> tuple[object, ...]:
-        """What a summary depends on. What a forward or an initializer is given changes nothing of what others see."""
-        parameters = {n: p for n, p in self.parameters.items() if not n.endswith((".forward", ".__init__"))}
-        return (self.returns, parameters, *self.flow_inputs[2:])
 
     @property
     def flow_inputs(self) -> tuple[object, ...]:
@@ -277,9 +272,6 @@ class Project:
         self.grad_off = self._spread_grad_off()
         self.differentiates = self._closure(
             {f.id for f in self.functions.values() if _has(f, "backward", "step", "differentiate")}
-        )
-        self.forwards = self._closure(
-            {f.id for f in self.functions.values() if any(e.kind in ("forward", "layer") for e in self._events(f))}
         )
         self.exposed = self._find_exposed()
         self.reaches_backward = self._find_reaching()
@@ -714,7 +706,6 @@ class Project:
             always_grad_off=frozenset(names & self.grad_off),
             step_loops=frozenset(n for name in own for n in self.step_loops[name]),
             trains=frozenset(names & self.trains),
-            forwards=frozenset(names & self.forwards),
             differentiates=frozenset(names & self.differentiates),
             exposed=frozenset(names & self.exposed),
             reaches_backward=frozenset(own & self.reaches_backward),
@@ -726,6 +717,23 @@ class Project:
             called=frozenset(own & self.called),
             moves=frozenset(n for n in others if self.functions[n].moves),
             device=self.layout.home(path) in self._device_homes,
+            again=any(self._may_say_more(function) for function in summary.functions),
+        )
+
+    def _may_say_more(self, function: FunctionFacts) -> bool:
+        """Whether what the project knows now may change what a function gives back or passes on.
+
+        A forward gives a tensor whatever it is given, and an initializer gives nothing.
+        """
+        if function.id.endswith(_SETTLED):
+            return False
+        calls = [(c, ids) for c, ids in self._callees[function.id] if not any(i.endswith(_SETTLED) for i in ids)]
+        is_open = not _is_known(function.returns) or any(
+            not _is_known(v) for c, ids in calls if ids for v in c.positional
+        )
+        return is_open and (
+            any(_tells(v) for v in self.parameters.get(function.id, {}).values())
+            or any(_tells(self.returns[i]) for c, ids in calls for i in ids if i in self.returns)
         )
 
     def _classes_near(self, summary: FileSummary, refs: Mapping[str, Value]) -> dict[str, ClassFacts]:
@@ -826,6 +834,12 @@ def _bound_arguments(function: FunctionFacts, call: CallFacts) -> Iterator[tuple
             yield key, value
 
 
+def _is_known(value: Value) -> bool:
+    if value.kind in ("unknown", "ref"):
+        return False
+    return all(_is_known(item) for item in value.items)
+
+
 def _tells(value: Value) -> bool:
     """Whether a value is worth passing on: numbers and strings change nothing of what a rule would say."""
     if value.kind in ("list", "tuple", "dict", "iterator", "set"):
@@ -837,17 +851,3 @@ def _values_in(value: Value) -> Iterator[Value]:
     yield value
     for item in value.items:
         yield from _values_in(item)
-
-
-__all__ = [
-    "CallFacts",
-    "ClassFacts",
-    "EventFacts",
-    "FileSummary",
-    "FunctionFacts",
-    "Linked",
-    "LoopFacts",
-    "Project",
-    "ProjectLayout",
-    "link",
-]

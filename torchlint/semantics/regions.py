@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from torchlint import torch_api
-from torchlint.semantics.names import COMPREHENSIONS, LOOPS, Comprehension, Function, LoopNode, last_name, path_of
+from torchlint.semantics.names import COMPREHENSIONS, Comprehension, Function, LoopNode, last_name, path_of
 from torchlint.semantics.project import OUTSIDE, Place
 from torchlint.semantics.values import UNKNOWN
 
@@ -452,6 +452,3 @@ def _reads_clock(node: ast.expr) -> bool:
 
 def _is_false(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is False
-
-
-__all__ = ["LOOPS", "OUTSIDE", "AnyLoop", "Place", "Regions"]
