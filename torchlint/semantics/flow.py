@@ -131,7 +131,11 @@ class Flow:
         """What calling a function of this file gives."""
         linked = self.module.linked.returns.get(self.module.id_of(function))
         self.ensure(function.scope)
-        found = join_all(self.returns.get(function, []))
+        given = self.returns.get(function)
+        if given is None:
+            # no `return` at all gives None, but an abstract method stands for what its overrides give
+            given = [UNKNOWN if _is_abstract(function.node) else NONE]
+        found = join_all(given)
         if found.kind in ("unknown", "ref") and function.node.returns is not None and not function.is_generator:
             promised = self.annotation(function.node.returns)
             if promised.kind not in ("unknown", "none", "class"):
@@ -911,6 +915,14 @@ def _only_binds_none_or_imports(body: list[ast.stmt]) -> bool:
         isinstance(s, ast.Pass)
         or (isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant) and s.value.value in (None, False))
         for s in body
+    )
+
+
+def _is_abstract(node: FunctionNode) -> bool:
+    """Whether a function's body does nothing: a docstring, `...`, `pass` or a raise."""
+    return all(
+        isinstance(s, (ast.Pass, ast.Raise)) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+        for s in node.body
     )
 
 

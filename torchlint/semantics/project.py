@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Place = tuple[tuple[int, bool], ...]
 
 MODULE_BODY = "<module>"
+_TORCH_KINDS = frozenset(
+    {"tensor", "module", "optimizer", "loader", "dataset", "instance", "distribution", "accelerator"}
+)
 _SETTLED = (".forward", ".__init__")
 OUTSIDE = -1  # the "loop" number of a function's own body
 # Class families whose instances have a kind of their own; others are plain instances.
@@ -728,12 +731,11 @@ class Project:
         if function.id.endswith(_SETTLED):
             return False
         calls = [(c, ids) for c, ids in self._callees[function.id] if not any(i.endswith(_SETTLED) for i in ids)]
-        is_open = not _is_known(function.returns) or any(
-            not _is_known(v) for c, ids in calls if ids for v in c.positional
-        )
+        returns_open = not function.id.endswith(MODULE_BODY) and not _is_known(function.returns)
+        is_open = returns_open or any(not _is_known(v) for c, ids in calls if ids for v in c.positional)
         return is_open and (
-            any(_tells(v) for v in self.parameters.get(function.id, {}).values())
-            or any(_tells(self.returns[i]) for c, ids in calls for i in ids if i in self.returns)
+            any(_matters(v) for v in self.parameters.get(function.id, {}).values())
+            or any(_matters(self.returns[i]) for c, ids in calls for i in ids if i in self.returns)
         )
 
     def _classes_near(self, summary: FileSummary, refs: Mapping[str, Value]) -> dict[str, ClassFacts]:
@@ -838,6 +840,11 @@ def _is_known(value: Value) -> bool:
     if value.kind in ("unknown", "ref"):
         return False
     return all(_is_known(item) for item in value.items)
+
+
+def _matters(value: Value) -> bool:
+    """Whether a value is or holds one of torch's objects, or an instance that may."""
+    return value.kind in _TORCH_KINDS or any(_matters(item) for item in value.items)
 
 
 def _tells(value: Value) -> bool:
