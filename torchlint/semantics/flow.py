@@ -698,22 +698,29 @@ class Flow:
         return _constant(node)
 
     def _name(self, node: ast.Name, env: Env) -> Value:
-        return self.lookup(node.id, env)
+        found = env.get(node.id)
+        return found if found is not None else self.lookup(node.id, env)
 
     def _attribute(self, node: ast.Attribute, env: Env) -> Value:
         base = self.eval(node.value, env)
-        path = path_of(node)
-        if path is not None and path in env:
-            return env[path]
-        return calls.attribute(self, base, node.attr)
+        known = self._placed(node, env)
+        return known if known is not None else calls.attribute(self, base, node.attr)
 
     def _subscript(self, node: ast.Subscript, env: Env) -> Value:
         base = self.eval(node.value, env)
         self.eval(node.slice, env)
+        known = self._placed(node, env)
+        return known if known is not None else calls.subscript(base, node.slice)
+
+    def _placed(self, node: ast.Attribute | ast.Subscript, env: Env) -> Value | None:
+        """What was last put at `x.attr` or `x['k']`, None where nothing was."""
+        root: ast.expr = node.value
+        while isinstance(root, (ast.Attribute, ast.Subscript)):
+            root = root.value
+        if root.__class__ is not ast.Name or root.id not in self._places:
+            return None
         path = path_of(node)
-        if path is not None and path in env:
-            return env[path]
-        return calls.subscript(base, node.slice)
+        return env.get(path) if path is not None else None
 
     def _slice(self, node: ast.Slice, env: Env) -> Value:
         for part in (node.lower, node.upper, node.step):

@@ -164,6 +164,8 @@ def path_of(node: ast.expr) -> str | None:
     """`a`, `a.b.c` or `a['k']` as one string, None for any other expression: how flow follows places other than
     names.
     """
+    if node.__class__ is ast.Name:
+        return node.id
     parts: list[str] = []
     while True:
         if isinstance(node, ast.Name):

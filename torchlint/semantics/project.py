@@ -266,9 +266,10 @@ class Project:
         self._device_homes = {layout.home(path) for path, s in self.summaries.items() if s.device}
         self._callees = self._resolve_calls()
         self.parameters = self._join_parameters()
-        self._forget_parameters()
-        self._callees = self._resolve_calls()
-        self.parameters = self._join_parameters()
+        if any("@" in call.callee for f in self.functions.values() for call in f.calls):
+            self._forget_parameters()
+            self._callees = self._resolve_calls()
+            self.parameters = self._join_parameters()
         self.returns = {name: self.settle(value) for name, value in self.returns.items()}
         self._decide_loops()
         self.hot = self._spread_heat()
@@ -660,12 +661,14 @@ class Project:
         """Functions whose result, still carrying a graph, reaches code that differentiates: a caller, or a caller's
         caller.
         """
+        carrying = {name for name, value in self.returns.items() if may_carry_graph(value)}
         callers: dict[str, set[str]] = defaultdict(set)
         for caller, calls in self._callees.items():
             for call, callees in calls:
                 if not call.grad_off and not call.discarded:
                     for callee in callees:
-                        callers[callee].add(caller)
+                        if callee in carrying:
+                            callers[callee].add(caller)
         sinks = {
             f.id
             for f in self.functions.values()
@@ -676,7 +679,7 @@ class Project:
         while changed:
             changed = False
             for name, above in callers.items():
-                if name not in found and may_carry_graph(self.returns.get(name, UNKNOWN)) and above & (sinks | found):
+                if name not in found and not (above.isdisjoint(sinks) and above.isdisjoint(found)):
                     found.add(name)
                     changed = True
         return found
