@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from torchlint.fixing.edits import Edit
     from torchlint.semantics import Module
 
+_JOINS = ("cat", "stack", "hstack", "vstack", "concat", "concatenate", "dstack", "row_stack")
+
 
 class CatInLoop(Rule):
     """A tensor grows by `torch.cat` on every iteration.
@@ -48,11 +50,11 @@ class CatInLoop(Rule):
     """
 
     code, name, level = "TL203", "cat-in-loop", Level.WARNING
-    screen = ("cat", "stack", "hstack", "vstack", "concat", "concatenate", "dstack", "row_stack")
+    screen = _JOINS
     fixable = Safety.SAFE
 
     def check(self, module: Module) -> Iterator[Finding]:
-        for call in module.calls_named(*self.screen):
+        for call in module.calls_named(*_JOINS):
             growth = growth_by(module, call)
             if growth is not None:
                 yield self.finding(
