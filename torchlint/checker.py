@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 KEPT_BYTES = 6_000_000
 # What is done with a module is released by hand; a collection every so many bytes of source sees to what was missed.
 COLLECT_BYTES = 50_000_000
+
+RECURSION_LIMIT = 5_000
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
@@ -74,6 +77,8 @@ class Checker:
         targets: frozenset[str],
         overlay: Mapping[str, bytes] | None = None,
     ) -> None:
+        # a branch of a long `elif` chain lies as deep as the chain is long
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), RECURSION_LIMIT))
         self._layout = layout
         self._registry = registry
         self._targets = targets
@@ -98,8 +103,8 @@ class Checker:
                 return Summary(msgspec.msgpack.encode(module.declarations()))
             module.attach(msgspec.msgpack.decode(linked, type=Linked))
             return Summary(msgspec.msgpack.encode(module.summary()))
-        except (OSError, SourceError):
-            return Summary(None)
+        except (OSError, SourceError, UnicodeEncodeError):
+            return Summary(None)  # a file whose name is no text cannot be imported by one either
         except Exception as error:
             return Summary(None, internal_error("semantics", path, error))
         finally:

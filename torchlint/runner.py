@@ -207,7 +207,8 @@ class Run:
             for file in files.values()
             if file.entry is not None and file.content and not file.error
         }
-        self.cache.save(state, entries)
+        # a run in which something went wrong says so again next time
+        self.cache.save(b"" if any(file.error for file in files.values()) else state, entries)
 
     def _step(self) -> None:
         self._done += 1

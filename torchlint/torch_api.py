@@ -73,6 +73,8 @@ FACTORIES = frozenset(
 # Filled from the CPU or GPU generator: the two streams differ for one seed (notes/randomness).
 RANDOM_FACTORIES = frozenset({"torch.rand", "torch.randn", "torch.randint", "torch.randperm", "torch.normal"})
 # Legacy constructors: uninitialized for sizes, a copy for values, always on the CPU; they take no `device=`.
+# How code names an optimizer that it is handed: `optimizer`, `opt`, `optim_d`, `g_opt`.
+OPTIMIZER_NAME = re.compile(r"^(?:\w+_)?opt(?:im|imizer|imizers)?(?:_\w+|\d*)$", re.IGNORECASE)
 LEGACY_CONSTRUCTORS = frozenset(
     f"torch.{name}"
     for name in (

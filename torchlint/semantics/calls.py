@@ -332,7 +332,9 @@ def _steps_optimizer(flow: Flow, func: ast.Attribute, positional: list[Value]) -
     usage = scope.usage.get(path, set())
     if path.startswith("self.") and scope.owner is not None:
         usage = usage | flow.module.class_usage(scope.owner, path[5:])
-    return "zero_grad" in usage or "scale" in usage
+    # what is called `optimizer` and steps without arguments is one; a scheduler is not called so
+    named = not positional and torch_api.OPTIMIZER_NAME.search(path.rpartition(".")[2]) is not None
+    return named or "zero_grad" in usage or "scale" in usage
 
 
 def instance_of(flow: Flow, cls: Value) -> Value:

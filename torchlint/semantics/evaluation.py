@@ -72,9 +72,11 @@ def _exempt(module: Module, function: Function, name: str) -> bool:
         return True
     if module.differentiates(function.node) or name in linked.differentiates:
         return True
-    if function.name.startswith("test") and _TEST_FILE.search(module.path):
+    if function.name.lstrip("_").startswith("test") and _TEST_FILE.search(module.path):
         return True
-    if function.owner is not None and name not in linked.called and _foreign_base(module, function):
+    # a framework may call it, with gradients off
+    unseen = function.owner is not None and name not in linked.called
+    if unseen and (function.name in torch_api.GRAD_FREE_HOOKS or _foreign_base(module, function)):
         return True
     return module.regions.decorated_off(function) or any(
         outer is not None and module.regions.decorated_off(outer) for outer in _enclosing(function)

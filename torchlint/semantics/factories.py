@@ -71,7 +71,7 @@ def _makes_on_host(module: Module, name: str, call: ast.Call) -> bool:
     if name not in torch_api.FACTORIES and name not in torch_api.LEGACY_CONSTRUCTORS:
         return False
     value = module.value(call)
-    if value.kind != "tensor" or not value.host:
+    if value.kind != "tensor" or not value.host or any(k.arg == "out" for k in call.keywords):
         return False
     if name in ("torch.tensor", "torch.as_tensor", "torch.normal", "torch.full") and any(
         module.is_tensor(argument) for argument in call.args if not isinstance(argument, ast.Starred)
@@ -117,7 +117,7 @@ def _bound_creation(module: Module, move: ast.Call, path: str) -> Creation | Non
             return Creation(name, call, move, changed or changed_there, path, statement if alone else None)  # type: ignore[arg-type]
         if _is_fill(earlier, path):
             changed = True
-        elif _mentions(earlier, path):
+        elif _mentions(earlier, path) or _may_read(earlier, path):
             return None
     return None
 
@@ -143,11 +143,27 @@ def _view_of(node: ast.expr, path: str) -> bool:
 
 
 def _is_fill(statement: ast.stmt, path: str) -> bool:
+    """Whether a statement writes into the value: `x.fill_(1)`, `x[0] = 1`."""
+    if (
+        isinstance(statement, ast.Assign)
+        and len(statement.targets) == 1
+        and isinstance(statement.targets[0], ast.Subscript)
+    ):
+        return path_of(statement.targets[0].value) == path and not _mentions(statement.value, path)
     return isinstance(statement, ast.Expr) and _view_of(statement.value, path)
 
 
 def _mentions(statement: ast.AST, path: str) -> bool:
     return any(isinstance(node, (ast.Name, ast.Attribute)) and path_of(node) == path for node in ast.walk(statement))
+
+
+def _may_read(statement: ast.AST, path: str) -> bool:
+    """Whether a method called on the owner of an attribute may read it: `model.export()` between x and `model.x`."""
+    owner = path.rpartition(".")[0]
+    return bool(owner) and any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and path_of(node.func.value) == owner
+        for node in ast.walk(statement)
+    )
 
 
 def _first_use(module: Module, move: ast.Call, statement: ast.stmt, path: str) -> bool:
