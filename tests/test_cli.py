@@ -547,3 +547,10 @@ def test_main_reads_the_arguments_of_the_process(
     monkeypatch.setattr(sys, "argv", ["torchlint", "--version"])
     assert main() == 0
     assert capsys.readouterr().out == f"torchlint {package.__version__}\n"
+
+
+def test_a_long_elif_chain_is_judged_to_its_end(torchlint: CommandLine) -> None:
+    chain = "".join(f"elif n == {i}:\n    x = {i}\n" for i in range(1, 1000))
+    write("long.py", f"import torch\nn = 3\nif n == 0:\n    x = 0\n{chain}else:\n    x = torch.zeros(3).cuda()\n")
+    run = torchlint("--no-cache", "--select", "TL201", "--output-format", "concise")
+    assert "long.py:2004:9: TL201" in run.out

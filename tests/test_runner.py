@@ -258,3 +258,22 @@ def test_more_processes_only_for_more_work(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(runner, "BYTES_PER_PROCESS", 5)
     Run(project, plans(project), REGISTRY).reports()
     assert made == [2]
+
+
+def test_what_went_wrong_in_another_file_is_said_again_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torchlint.semantics import FileSummary, Module
+
+    whole = Module.summary
+
+    def failing(self: Module) -> FileSummary:
+        if self.path == "a.py":
+            raise ValueError("no facts")
+        return whole(self)
+
+    monkeypatch.setattr(Module, "summary", failing)
+    project = make_project(tmp_path / "project", {"a.py": "import torch\n", "b.py": "import torch\n"})
+    first = cached_run(project, tmp_path / "cache")
+    assert [error for report in first for error in report.errors if "no facts" in error]
+    assert cached_run(project, tmp_path / "cache") == first
