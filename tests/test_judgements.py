@@ -97,7 +97,8 @@ def test_value_that_doubles_itself_is_not_collected_in_a_list() -> None:
 
 def test_counter_of_an_outer_loop_guards_nothing_inside() -> None:
     text = (
-        "import torch\ndef f(model: torch.nn.Module, loader, device):\n    for fold in range(3):\n        for x in loader:\n"
+        "import torch\ndef f(model: torch.nn.Module, loader, device):\n"
+        "    for fold in range(3):\n        for x in loader:\n"
         "            y = model(x.to(device))\n            if fold == 0:\n                print(y.sum().item())\n"
     )
     assert found({"a.py": text}, "TL101") == [("a.py", 7)]
