@@ -8,6 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,10 @@ CORE = ["TL101", "TL201", "TL203", "TL301", "TL401", "TL405", "TL501", "TL502"]
 RULES = [pytest.param(rule, id=rule.code) for rule in all_rules()]
 # The code that is judged; a suppression is unused only beside all other rules.
 SELECTED = {rule.code: "ALL" if rule.code == "TL001" else rule.code for rule in all_rules()}
+
+# What any core rule may speak of: TL000's example does not parse, and TL001's suppressions silence some of what is found.
+PARSED = [p for name in ("bad.py", "good.py") for p in sorted(FIXTURES.rglob(name)) if p.parent.name[:5] != "tl000"]
+PARSED = [p for p in PARSED if p.parent.name[:5] != "tl001"]
 
 
 @pytest.fixture
@@ -41,6 +47,11 @@ def marks(path: Path, code: str) -> list[int]:
         if mark and code in re.split(r"\s*,\s*", mark.group(1)):
             found.append(number)
     return found
+
+
+def comments(path: Path) -> list[str]:
+    with path.open("rb") as file:
+        return [token.string for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT]
 
 
 def lines(torchlint: CommandLine, code: str, path: Path) -> list[int]:
@@ -73,6 +84,19 @@ def test_fixes_leave_the_exact_text_and_a_second_run_changes_nothing(
     for _ in range(2):
         torchlint(*options)
         assert path.read_text(encoding="utf-8") == fixture(rule, "fixed.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.id not in ("TL000", "TL001")])
+def test_fixes_lose_no_comment(rule: type[Rule]) -> None:
+    assert comments(fixture(rule, "fixed.py")) == comments(fixture(rule, "bad.py"))
+
+
+@pytest.mark.parametrize("path", [pytest.param(p, id=f"{p.parent.name}/{p.name}") for p in PARSED])
+def test_marks_are_right_for_all_core_rules(path: Path, torchlint: CommandLine, tmp_path: Path) -> None:
+    copy = Path(shutil.copy(path, tmp_path))
+    run = torchlint("--isolated", "--no-cache", "--select", ",".join(CORE), "--output-format", "json", copy)
+    found = {(row["location"]["row"], row["code"]) for row in json.loads(run.out)}
+    assert found == {(number, code) for code in CORE for number in marks(path, code)}
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -112,6 +136,71 @@ def test_the_core_rules_exist() -> None:
     assert codes == sorted(codes)
     assert set(CORE) <= set(codes)
     assert all(isinstance(rule.fixable, Safety | None) for rule in all_rules())
+
+
+def fixed(torchlint: CommandLine, path: Path, text: str, *options: str) -> str:
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    torchlint("--isolated", "--no-cache", *options, "--fix", "--unsafe-fixes", "--quiet", path)
+    return path.read_text(encoding="utf-8")
+
+
+ZEROED = """\
+    import torch
+
+
+    def step(optimizer: torch.optim.Optimizer, options):
+        optimizer.zero_grad()
+        optimizer.zero_grad(False)
+        optimizer.zero_grad(set_to_none=False)  # kept
+        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad(**options)
+    """
+
+
+@pytest.mark.parametrize(
+    ("target", "calls"),
+    [
+        ("2.0", ["", "", "  # kept", "set_to_none=True", "**options"]),
+        ("1.13", ["set_to_none=True", "True", "set_to_none=True)  # kept", "set_to_none=True", "**options"]),
+    ],
+)
+def test_what_zero_grad_is_told_depends_on_the_target_torch(
+    target: str, calls: list[str], torchlint: CommandLine, tmp_path: Path
+) -> None:
+    options = ("--select", "TL405", "--target-torch", target)
+    text = fixed(torchlint, tmp_path / "code.py", ZEROED, *options)
+    found = [line.strip().removeprefix("optimizer.zero_grad(") for line in text.split("\n") if ".zero_grad(" in line]
+    assert [line.removesuffix(")") if "#" not in line else line.lstrip(")") for line in found] == calls
+
+
+def test_the_workers_that_a_loader_gets_are_configured(torchlint: CommandLine, tmp_path: Path) -> None:
+    text = """\
+        from torch.utils.data import DataLoader
+        from torchvision.datasets import ImageFolder
+
+        loader = DataLoader(ImageFolder("photos"), batch_size=8)
+        """
+    done = fixed(torchlint, tmp_path / "code.py", text, "--select", "TL301", "--dataloader-workers", "11")
+    assert done.endswith('DataLoader(ImageFolder("photos"), batch_size=8, num_workers=11)\n')
+
+
+@pytest.mark.parametrize(("moved", "expected"), [("x", []), ("x.to(device)", [8])])
+def test_reading_costs_nothing_where_no_device_is_named(
+    moved: str, expected: list[int], torchlint: CommandLine, tmp_path: Path
+) -> None:
+    text = f"""\
+        from torch import nn
+
+
+        def train(model: nn.Module, loader, device, log):
+            for x in loader:
+                loss = model({moved}).mean()
+                loss.backward()
+                log(loss.item())
+        """
+    path = tmp_path / "code.py"
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    assert lines(torchlint, "TL101", path) == expected
 
 
 TRAIN = """\
