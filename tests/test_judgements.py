@@ -112,3 +112,21 @@ def test_optimizer_named_so_is_one_and_a_scheduler_is_none() -> None:
     )
     assert found({"a.py": text.format("optimizer")}, "TL101") == [("a.py", 6)]
     assert found({"a.py": text.format("scheduler")}, "TL101") == []
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (
+            "TL203",
+            "import torch\ndef f(env, b, n):\n    x = torch.empty(0)\n    for _ in range(n):\n        env.fill(b)\n"
+            "        x = torch.cat((x, b))\n    return x\n",
+        ),
+        ("TL401", "import torch\nasync def evaluate(m: torch.nn.Module, xs):\n    return [m(x) for x in xs]\n"),
+        ("TL401", "import torch\ndef evaluate(m: torch.nn.Module, xs):\n    return (m(x) for x in xs)\n"),
+    ],
+)
+def test_fix_that_would_change_results_or_come_too_late_is_not_offered(code: str, text: str) -> None:
+    (rule,) = [rule for rule in all_rules() if rule.code == code]
+    (finding,) = rule().check(module(text))
+    assert finding.fix is None

@@ -62,7 +62,20 @@ def _function_region(module: Module, function: Function) -> EvalRegion | None:
     if not _takes_from_outside(module, function, forwards):
         return None
     returned = module.flow.result_of(function)
-    return EvalRegion(function.node, function, (), no_grad_spelling(module, function.node), may_carry_graph(returned))
+    return EvalRegion(function.node, function, (), _decorator_for(module, function), may_carry_graph(returned))
+
+
+def _decorator_for(module: Module, function: Function) -> str | None:
+    """The decorator that runs a function without gradients, None where the forward runs after it has returned.
+
+    A coroutine runs when it is awaited, a generator expression or lambda when its result is used.
+    """
+    lazy = (ast.GeneratorExp, ast.Lambda)
+    if isinstance(function.node, ast.AsyncFunctionDef) or any(
+        isinstance(node, ast.Return) and isinstance(node.value, lazy) for node in ast.walk(function.node)
+    ):
+        return None
+    return no_grad_spelling(module, function.node)
 
 
 def _exempt(module: Module, function: Function, name: str) -> bool:
@@ -163,7 +176,7 @@ def _region_of(
     returns = function is not None and may_carry_graph(module.flow.result_of(function))
     if whole:
         assert function is not None
-        return EvalRegion(function.node, function, (), no_grad_spelling(module, function.node), returns)
+        return EvalRegion(function.node, function, (), _decorator_for(module, function), returns)
     holders = [s for s in statements if any(s.lineno <= c.lineno <= (s.end_lineno or s.lineno) for c in inside)]
     span = statements[statements.index(holders[0]) : statements.index(holders[-1]) + 1]
     return EvalRegion(inside[0], None, span, no_grad_spelling(module, span[0]), returns)

@@ -21,7 +21,8 @@ _SHAPE_METHODS = frozenset({"size", "numel", "dim", "nelement", "__len__"})
 class Growth:
     """`statement` binds `path` to `call`, a join of its old value and new parts, on each iteration of `loop`.
 
-    start: the assignment in view that gives the value before the loop (None where it is not in view).
+    start: the assignment in view that gives the value before the loop (None where it is not in view, or where a joined
+    part is not made in the loop and may change later).
     first: the `if` that gives the first value instead of joining (`if x is None: x = y`), if there is one.
     """
 
@@ -58,7 +59,20 @@ def growth_by(module: Module, call: ast.Call) -> Growth | None:
     loop = _carrying_loop(module, statement, path, first)
     if loop is None or _periodic(module, statement, loop, first) or _needed(module, loop, statement, call, path, first):
         return None
-    return Growth(path, call, statement, loop, _start_of(module, loop, path), first)
+    # a buffer made before the loop may be filled anew on each iteration: a list would hold it many times
+    fresh = all(_bound_in(loop, operand) for operand, old in zip(operands.elts, grown, strict=True) if not old)
+    return Growth(path, call, statement, loop, _start_of(module, loop, path) if fresh else None, first)
+
+
+def _bound_in(loop: LoopNode, operand: ast.expr) -> bool:
+    """Whether a joined part is made in the loop: computed where it stands, or taken from a name that the loop
+    binds."""
+    if not isinstance(operand, (ast.Name, ast.Attribute)):
+        return True
+    root = (path_of(operand) or "").partition(".")[0].partition("[")[0]
+    return any(
+        isinstance(node, ast.Name) and node.id == root and not isinstance(node.ctx, ast.Load) for node in ast.walk(loop)
+    )
 
 
 def _choice_around(statement: ast.Assign, call: ast.Call) -> ast.IfExp | bool | None:
