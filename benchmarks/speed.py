@@ -29,6 +29,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
+from typing import TypeVar
 
 import msgspec
 
@@ -44,6 +45,7 @@ JOBS = 2
 UNWANTED = ("libcst", "torch", "rich")
 
 Command = Sequence[str | Path]
+T = TypeVar("T")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,26 +116,34 @@ def _analyse(files: dict[str, SourceFile], trees: dict[str, ast.Module], root: P
             modules[path] = Module(source, trees.pop(path), layout, path)
             collect(source)
     lap("  index")
-    linked: dict[str, bytes] = {}
+    facts: dict[str, Linked] = {}
+    summaries: dict[str, FileSummary] = {}
     for number in range(ROUNDS):
-        summaries = {}
         for path, module in modules.items():
+            if number > 1 and not facts[path].again:
+                continue
             if number:
-                module.attach(msgspec.msgpack.decode(linked[path], type=Linked))
-            summary = module.summary() if number else module.declarations()
-            summaries[path] = msgspec.msgpack.decode(msgspec.msgpack.encode(summary), type=FileSummary)
+                module.attach(_sent(facts[path], Linked))
+            summary = (module.declarations, module.summary, module.revision)[number]()
+            received = _sent(summary, FileSummary)
+            summaries[path] = summaries[path].revised(received) if number > 1 else received
         lap(f"  summaries, round {number}")
-        linked = {path: msgspec.msgpack.encode(facts) for path, facts in link(layout, summaries).items()}
+        facts = link(layout, summaries, last=number == ROUNDS - 1)
         lap("  link")
     registry = default_registry()
     for path in list(modules):
         module = modules.pop(path)
-        module.attach(msgspec.msgpack.decode(linked[path], type=Linked))
+        module.attach(_sent(facts[path], Linked))
         module.settings = Settings()
         check_module(module, registry, registry)
         collect(module.source)
     lap("  rules")
     return stages
+
+
+def _sent(record: T, kind: type[T]) -> T:
+    """A record as it arrives in another process."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=kind)
 
 
 class _Collector:

@@ -31,13 +31,16 @@ def project(files: Mapping[str, str], root: Path = _NOWHERE, *, screened: bool =
         if not screened or relevant(path, source.raw)
     }
     linked: dict[str, Linked] = {}
+    summaries: dict[str, FileSummary] = {}
     for number in range(ROUNDS):
-        summaries: dict[str, FileSummary] = {}
         for path, module in modules.items():
             if number:
                 module.attach(linked[path])
-            summaries[path] = module.summary() if number else module.declarations()
-        linked = link(layout, summaries)
+            if number < 2:
+                summaries[path] = module.summary() if number else module.declarations()
+            elif module.linked.again:
+                summaries[path] = summaries[path].revised(module.revision())
+        linked = link(layout, summaries, last=number == ROUNDS - 1)
     for path, module in modules.items():
         module.attach(linked[path])
     return modules

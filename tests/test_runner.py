@@ -135,9 +135,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     calls: list[str] = []
     summarize, check = Checker.summarize, Checker.check
 
-    def counting_summarize(self: Checker, path: str, relative: str, linked: bytes | None) -> object:
+    def counting_summarize(self: Checker, path: str, relative: str, number: int, linked: bytes | None) -> object:
         calls.append(f"summarize {relative}")
-        return summarize(self, path, relative, linked)
+        return summarize(self, path, relative, number, linked)
 
     def counting_check(self: Checker, plan: Plan, linked: bytes | None) -> object:
         calls.append(f"check {plan.relative}")

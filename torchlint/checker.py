@@ -87,8 +87,9 @@ class Checker:
         self._kept_bytes = 0
         self._uncollected = 0
 
-    def summarize(self, path: str, relative: str, linked: bytes | None) -> Summary:
-        """A round of phase 1: what the file defines, or, with what the project says about it, what its functions do.
+    def summarize(self, path: str, relative: str, number: int, linked: bytes | None) -> Summary:
+        """A round of phase 1: what the file defines (0), what its functions do with what the project says about it
+        (1), and what of that is different once the project says more (2).
 
         A file that cannot be read or parsed has nothing to tell; `check` says so where it is linted.
         """
@@ -102,7 +103,7 @@ class Checker:
             if linked is None:
                 return Summary(msgspec.msgpack.encode(module.declarations()))
             module.attach(msgspec.msgpack.decode(linked, type=Linked))
-            return Summary(msgspec.msgpack.encode(module.summary()))
+            return Summary(msgspec.msgpack.encode(module.summary() if number == 1 else module.revision()))
         except (OSError, SourceError, UnicodeEncodeError):
             return Summary(None)  # a file whose name is no text cannot be imported by one either
         except Exception as error:

@@ -1,7 +1,8 @@
 """Many files: summarize each, link the project, and again with what that says; then check those that are to be linted.
 
 Round 0 asks each file what it defines, so that names resolve across files; round 1 what its functions do, with those
-names known; round 2 the same with what other files' functions take and return. More rounds change next to nothing.
+names known; round 2 the same of those functions that may say more, with what other files' functions take and return.
+More rounds change next to nothing.
 
 The result does not depend on how many processes do the work, nor on the order in which they finish.
 """
@@ -26,6 +27,7 @@ from torchlint.diagnostics import FileReport
 if TYPE_CHECKING:
     from torchlint.discovery import Project
     from torchlint.engine import Registry
+    from torchlint.semantics import FileSummary
 
 ROUNDS = 3
 
@@ -44,6 +46,7 @@ class _File:
     size: int
     content: bytes = b""
     entry: Entry | None = None
+    summary: FileSummary | None = None
     error: str = ""
 
     @property
@@ -82,7 +85,7 @@ class Run:
             self._again: set[str] = set()  # files whose functions may say more now
             for number in range(ROUNDS):
                 self._summarize(crew, files, linked, number)
-                linked = self._link(files, number)
+                linked = self._link(files, last=number == ROUNDS - 1)
             answers = self._check(crew, files, linked)
         finally:
             crew.close()
@@ -138,15 +141,14 @@ class Run:
         keys = {}
         for file in files.values():
             facts = linked.get(file.path)
+            if number and (facts is None or (number > 1 and file.path not in self._again)):
+                continue
             keys[file.path] = digest(facts) if facts is not None else b""
-            known = _summary_with(file.entry, number, keys[file.path])
-            if known is None and number > 1 and file.path not in self._again and file.entry is not None:
-                known = file.entry.summaries.get(number - 1)
-            if known is not None:
-                assert file.entry is not None
-                file.entry.summaries[number] = known
-            elif number == 0 or facts is not None:
-                tasks.append(Task(file.path, (file.path, file.relative, facts)))
+            known = file.entry.summaries.get(number) if file.entry is not None else None
+            if known is not None and known[0] == keys[file.path]:
+                self._take(file, number, known[1])
+            else:
+                tasks.append(Task(file.path, (file.path, file.relative, number, facts)))
         self._done += len(files) - len(tasks)
         for result in crew.run("summarize", tasks):
             file = files[result.path]
@@ -154,20 +156,27 @@ class Run:
             file.error = file.error or summary.error
             file.entry = file.entry or Entry(file.content)
             file.entry.summaries[number] = (keys[file.path], summary.encoded)
+            self._take(file, number, summary.encoded)
             self._step()
 
-    def _link(self, files: Mapping[str, _File], number: int) -> dict[str, bytes]:
-        """What the project says about each file that has a summary, encoded, by path."""
-        from torchlint.semantics import FileSummary, ProjectLayout, link
+    @staticmethod
+    def _take(file: _File, number: int, encoded: bytes | None) -> None:
+        """Note what a file says in a round: the third only revises what it said in the second."""
+        from torchlint.semantics import FileSummary
 
-        decoder = msgspec.msgpack.Decoder(FileSummary)
-        summaries = {}
-        for file in files.values():
-            encoded = file.entry.summaries.get(number, (b"", None))[1] if file.entry is not None else None
-            if encoded is not None:
-                summaries[file.relative] = decoder.decode(encoded)
+        found = msgspec.msgpack.decode(encoded, type=FileSummary) if encoded is not None else None
+        if number < 2:
+            file.summary = found
+        elif found is not None and file.summary is not None:
+            file.summary = file.summary.revised(found)
+
+    def _link(self, files: Mapping[str, _File], *, last: bool) -> dict[str, bytes]:
+        """What the project says about each file that has a summary, encoded, by path."""
+        from torchlint.semantics import ProjectLayout, link
+
+        summaries = {file.relative: file.summary for file in files.values() if file.summary is not None}
         importable = tuple(file.relative for file in files.values() if file.relative.endswith(".py"))
-        linked = link(ProjectLayout(Path(self.project.root), importable), summaries)
+        linked = link(ProjectLayout(Path(self.project.root), importable), summaries, last=last)
         self._again = {file.path for file in files.values() if file.relative in linked and linked[file.relative].again}
         encoder = msgspec.msgpack.Encoder(order="sorted")
         return {file.path: encoder.encode(linked[file.relative]) for file in files.values() if file.relative in linked}
@@ -216,13 +225,6 @@ class Run:
 
 
 _DIED = "internal error: a worker process died"
-
-
-def _summary_with(entry: Entry | None, number: int, key: bytes) -> tuple[bytes, bytes | None] | None:
-    """A summary made with these facts, in this round or an earlier one; round 0 has none to be made with."""
-    summaries = entry.summaries if entry is not None else {}
-    candidates = [summaries[n] for n in range(min(number, 1), number + 1) if n in summaries]
-    return next((found for found in candidates if found[0] == key), None)
 
 
 def _facts(linked: Mapping[str, bytes], plan: Plan) -> bytes:

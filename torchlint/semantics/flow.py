@@ -78,6 +78,8 @@ class Flow:
         self.declared: dict[tuple[Class, str], Value] = {}
         self.events: dict[ast.AST, str] = {}
         self.calls: dict[ast.Call, ProjectCall] = {}
+        self.open_parameters: dict[Function, list[str]] = {}  # of which nothing is known here
+        self.asked: dict[Function, set[str]] = {}  # attributes of other files' classes, not known yet
         self._finished: set[Scope] = set()
         self._started: set[Scope] = set()
         self._loops: list[_LoopState] = []
@@ -189,6 +191,8 @@ class Flow:
                     value = given[name]  # the annotation names a base, the call sites what it is
                 if value.kind == "unknown":
                     value = self._evidence(scope.usage.get(name, set()), in_forward)
+                    if value is UNKNOWN:
+                        self.open_parameters.setdefault(function, []).append(name)
                 if parameter is args.vararg:
                     value = Value("list", items=(value,) if value.kind != "unknown" else ())
                 elif parameter is args.kwarg:
@@ -213,6 +217,12 @@ class Flow:
         if "zero_grad" in usage and ("step" in usage or ".param_groups" in usage):
             return OPTIMIZER
         return UNKNOWN
+
+    def ask(self, attribute: str) -> None:
+        """Note that the function under evaluation would say more if it knew an attribute of another file's class."""
+        function = self._scope.function
+        if function is not None:
+            self.asked.setdefault(function, set()).add(attribute)
 
     def annotation(self, node: ast.expr | None) -> Value:
         """The value that an annotation promises."""

@@ -32,7 +32,7 @@ from torchlint.semantics.regions import AnyLoop, Regions
 from torchlint.semantics.values import OPAQUE, UNKNOWN, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from torchlint.config import Settings
     from torchlint.source import SourceFile
@@ -74,7 +74,6 @@ class Module:
         self.references: set[str] = set()
         self.flow = Flow(self)
         self.regions = Regions(self)
-        self._summary: FileSummary | None = None
 
     def release(self) -> None:
         """Let go of everything, cycles included, so that the memory is free without a garbage collection."""
@@ -91,8 +90,6 @@ class Module:
             self._bases.clear()
             self.flow = Flow(self)
             self.regions = Regions(self)
-        if linked.again:
-            self._summary = None
         self.linked = linked
         for name in ("layers", "_exposed", "_differentiating_lines"):
             self.__dict__.pop(name, None)
@@ -424,8 +421,8 @@ class Module:
             found = self._member_of(cls, name, base) if cls is not None else self._linked_member(facts, name, base)
             if found is not None:
                 return found
-        if base.kind == "class" or ":" not in base.name:
-            return None
+        if any(class_id in self.linked.classes for class_id in self.bases_of(base.name)):
+            self.flow.ask(f"{base.name}.{name}")
         return None
 
     def _member_of(self, cls: Class, name: str, base: Value) -> Value | None:
@@ -606,26 +603,10 @@ class Module:
 
     def summary(self) -> FileSummary:
         """What other files may need to know of this one."""
-        if self._summary is None:
-            self._summary = self._summarize()
-        return self._summary
-
-    def _summarize(self) -> FileSummary:
         self.flow.ensure_all()
-        loops = self._loops_by_function()
-        events = self._by_function(self.flow.events)
-        made = self._by_function(self.flow.calls)
-        functions = [
-            self._function_facts(
-                f, loops.get(self.id_of(f), ()), events.get(self.id_of(f), ()), made.get(self.id_of(f), ())
-            )
-            for f in self.functions
-        ]
-        body = f"{self.name}:{MODULE_BODY}"
-        functions.append(self._function_facts(None, loops.get(body, ()), events.get(body, ()), made.get(body, ())))
         return FileSummary(
             module=self.name,
-            functions=tuple(functions),
+            functions=self._facts_of([*self.functions, None]),
             classes=tuple(self._class_facts(c) for c in self.classes),
             names=self._root_names(),
             stars=self._stars(),
@@ -635,6 +616,37 @@ class Module:
             layers=summarize_layers(self),
         )
 
+    def revision(self) -> FileSummary:
+        """What `summary` said and is different now: of the functions in `linked.again`, and of the classes whose
+        attributes they write.
+        """
+        again = [function for function in self.functions if self.id_of(function) in self.linked.again]
+        for function in again:
+            self.flow.ensure(function.scope)
+        body = [None] if f"{self.name}:{MODULE_BODY}" in self.linked.again else []
+        self.flow.ensure(self.index.root)
+        owners = {function.owner for function in again}
+        return FileSummary(
+            module=self.name,
+            functions=self._facts_of([*again, *body]),
+            classes=tuple(self._class_facts(cls) for cls in self.classes if cls in owners),
+            names=self._root_names(),
+            references=tuple(sorted(self.references)),
+        )
+
+    def _facts_of(self, functions: Sequence[Function | None]) -> tuple[FunctionFacts, ...]:
+        """The facts of evaluated functions; None stands for the module body."""
+        loops = self._by_function(self.index.loops)
+        events = self._by_function(self.flow.events)
+        made = self._by_function(self.flow.calls)
+        found = []
+        for function in functions:
+            name = self.id_of(function) if function is not None else f"{self.name}:{MODULE_BODY}"
+            found.append(
+                self._function_facts(function, loops.get(name, ()), events.get(name, ()), made.get(name, ()))
+            )
+        return tuple(found)
+
     def _stars(self) -> tuple[str, ...]:
         self.star_value("")
         return tuple(m[1:] for m in reversed(self._star_modules or []) if m.startswith(":"))
@@ -643,12 +655,6 @@ class Module:
         found: dict[str, list[Node]] = {}
         for node in nodes:
             found.setdefault(self.function_id(node), []).append(node)
-        return found
-
-    def _loops_by_function(self) -> dict[str, list[AnyLoop]]:
-        found: dict[str, list[AnyLoop]] = {}
-        for loop in self.index.loops:
-            found.setdefault(self.function_id(loop), []).append(loop)
         return found
 
     def _function_facts(
@@ -692,6 +698,8 @@ class Module:
             guards=(returned := self.regions.returned_test(function)) is not None
             and self.regions.periodic(returned)[0],
             single_return_sync=self.sync_wrapper(function) is not None,
+            open=tuple(self.flow.open_parameters.get(function, ())),
+            asks=tuple(sorted(self.flow.asked.get(function, ()))),
         )
 
     def _event_grad_off(self, node: ast.AST) -> bool:

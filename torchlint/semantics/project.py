@@ -30,6 +30,7 @@ _TORCH_KINDS = frozenset(
     {"tensor", "module", "optimizer", "loader", "dataset", "instance", "distribution", "accelerator"}
 )
 _SETTLED = (".forward", ".__init__")
+MOST_ROUNDS = 12  # of deciding loops: what depends on itself may not settle
 OUTSIDE = -1  # the "loop" number of a function's own body
 # Class families whose instances have a kind of their own; others are plain instances.
 INSTANCE_KINDS = frozenset({"module", "dataset", "loader", "optimizer", "scheduler"})
@@ -159,7 +160,11 @@ class CallFacts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FunctionFacts(msgspec.Struct, frozen=True, array_like=True):
-    """What one function (or a module body) does, calls and gives back."""
+    """What one function (or a module body) does, calls and gives back.
+
+    What more it could say if it knew: `open` are the parameters of which its own file says nothing, `asks` the
+    attributes of other files' classes ("pkg.net:Net.decoder") that nobody could tell yet.
+    """
 
     id: str
     parameters: tuple[str, ...]
@@ -175,6 +180,8 @@ class FunctionFacts(msgspec.Struct, frozen=True, array_like=True):
     memory_getter: bool = False
     single_return_sync: bool = False
     guards: bool = False
+    open: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
 
 
 class ClassFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -200,9 +207,21 @@ class FileSummary(msgspec.Struct, frozen=True):
     device: bool = False
     layers: LayerSummary = LayerSummary()
 
+    def revised(self, revision: FileSummary) -> FileSummary:
+        """This summary with what a later round has to say of some functions and classes in its place."""
+        functions = {facts.id: facts for facts in revision.functions}
+        classes = {facts.id: facts for facts in revision.classes}
+        return msgspec.structs.replace(
+            self,
+            functions=tuple(functions.get(facts.id, facts) for facts in self.functions),
+            classes=tuple(classes.get(facts.id, facts) for facts in self.classes),
+            names={**self.names, **revision.names},
+            references=tuple(sorted({*self.references, *revision.references})),
+        )
+
 
 class Linked(msgspec.Struct, frozen=True):
-    """What the project says about one file."""
+    """What the project says about one file. `again` names its functions that may say more now than they did."""
 
     returns: dict[str, Value] = {}
     parameters: dict[str, dict[str, Value]] = {}
@@ -224,7 +243,7 @@ class Linked(msgspec.Struct, frozen=True):
     called: frozenset[str] = frozenset()
     moves: frozenset[str] = frozenset()
     device: bool = False
-    again: bool = False
+    again: frozenset[str] = frozenset()
     layers: LinkedLayers = LinkedLayers()
 
     @property
@@ -243,7 +262,7 @@ class Linked(msgspec.Struct, frozen=True):
 
 
 class Project:
-    """All summaries joined: names resolved, calls followed. `linked` gives each file its part."""
+    """All summaries joined: names resolved, calls followed. `flow_facts` and `region_facts` give each file its part."""
 
     def __init__(self, layout: ProjectLayout, summaries: Mapping[str, FileSummary]) -> None:
         self.layout = layout
@@ -256,6 +275,7 @@ class Project:
         self.parameters: dict[str, dict[str, Value]] = {}
         self.returns: dict[str, Value] = {f.id: f.returns for f in self.functions.values()}
         self.escapes = {self._target(e) for s in self.summaries.values() for e in s.escapes}
+        self._nearby: dict[str, tuple[set[str], set[str], dict[str, Value], dict[str, ClassFacts]]] = {}
         self._by_method: dict[str, list[str]] = defaultdict(list)
         self._subclasses: dict[str, list[str]] = defaultdict(list)
         for cls in self.classes.values():
@@ -263,7 +283,6 @@ class Project:
                 self._subclasses[self._target(base)].append(cls.id)
             for method in cls.methods:
                 self._by_method[method].append(f"{cls.id}.{method}")
-        self._device_homes = {layout.home(path) for path, s in self.summaries.items() if s.device}
         self._callees = self._resolve_calls()
         self.parameters = self._join_parameters()
         if any("@" in call.callee for f in self.functions.values() for call in f.calls):
@@ -271,10 +290,16 @@ class Project:
             self._callees = self._resolve_calls()
             self.parameters = self._join_parameters()
         self.returns = {name: self.settle(value) for name, value in self.returns.items()}
+        self._sites = self._call_sites()
+        self.trains = self._calling({f.id for f in self.functions.values() if _has(f, "backward", "step")})
+
+    def decide_regions(self) -> None:
+        """Work out what only rules ask: step loops, heat, and where gradients are off or wanted."""
+        self._device_homes = {self.layout.home(path) for path, s in self.summaries.items() if s.device}
         self._decide_loops()
         self.hot = self._spread_heat()
         self.grad_off = self._spread_grad_off()
-        self.differentiates = self._closure(
+        self.differentiates = self._calling(
             {f.id for f in self.functions.values() if _has(f, "backward", "step", "differentiate")}
         )
         self.exposed = self._find_exposed()
@@ -371,11 +396,7 @@ class Project:
             if name in self.classes[owner].properties:
                 return self.settle(self.returns.get(method, UNKNOWN))
             return Value("function", name=method)
-        for base in self.bases_of(value.name):
-            facts = self.classes.get(base)
-            if facts is not None and name in facts.attributes:
-                return self.settle(facts.attributes[name])
-        return UNKNOWN
+        return self.attribute(f"{value.name}.{name}")
 
     def _target(self, name: str) -> str:
         """The project id behind a name, the name itself where it is external."""
@@ -506,6 +527,15 @@ class Project:
 
     # Loops and heat
 
+    def _call_sites(self) -> dict[str, list[tuple[str, CallFacts]]]:
+        """For each function the calls that may run it, with the function that they stand in."""
+        sites: dict[str, list[tuple[str, CallFacts]]] = defaultdict(list)
+        for caller, calls in self._callees.items():
+            for call, callees in calls:
+                for callee in callees:
+                    sites[callee].append((caller, call))
+        return dict(sites)
+
     def _decide_loops(self) -> None:
         """Which loops are step loops: a least fixed point over what called functions do outside and inside their
         loops.
@@ -513,29 +543,21 @@ class Project:
         self.own_training: set[str] = set()  # backward or step outside any loop of the function, callees included
         self.own_forward: set[str] = set()
         self.holds_step_loop: set[str] = set()
-        self.trains: set[str] = set()
         self.step_loops: dict[str, set[int]] = {f: set() for f in self.functions}
-        for _ in range(12):
-            before = (
-                len(self.own_training),
-                len(self.own_forward),
-                len(self.holds_step_loop),
-                len(self.trains),
-                sum(map(len, self.step_loops.values())),
-            )
-            for function in self.functions.values():
-                self._decide_function(function)
-            after = (
-                len(self.own_training),
-                len(self.own_forward),
-                len(self.holds_step_loop),
-                len(self.trains),
-                sum(map(len, self.step_loops.values())),
-            )
-            if before == after:
+        pending = dict.fromkeys(self.functions)
+        for _ in range(MOST_ROUNDS):
+            if not pending:
                 return
+            changed: dict[str, None] = {}
+            for name in pending:
+                if self._decide_function(self.functions[name]):
+                    changed[name] = None
+                    changed.update((caller, None) for caller, _ in self._sites.get(name, ()))
+            pending = {name: None for name in self.functions if name in changed} if changed else {}
 
-    def _decide_function(self, function: FunctionFacts) -> None:
+    def _decide_function(self, function: FunctionFacts) -> bool:
+        """Decide a function's loops by what is known of the functions it calls; whether that told anything new."""
+        before = self._told(function.id)
         training, forward, held = self._work_of(function)
         steps = self.step_loops[function.id]
         around = {loop.number: loop.outer for loop in function.loops}
@@ -553,6 +575,15 @@ class Project:
             self.own_forward.add(function.id)
         if steps or OUTSIDE in held:
             self.holds_step_loop.add(function.id)
+        return self._told(function.id) != before
+
+    def _told(self, name: str) -> tuple[bool, bool, bool, int]:
+        return (
+            name in self.own_training,
+            name in self.own_forward,
+            name in self.holds_step_loop,
+            len(self.step_loops[name]),
+        )
 
     def _work_of(self, function: FunctionFacts) -> tuple[set[int], set[int], set[int]]:
         """The loops of a function whose own body trains, does a forward, and calls something that holds a step loop."""
@@ -563,14 +594,11 @@ class Project:
             number, guarded = event.place[0]
             if event.kind in ("backward", "step"):
                 training.add(number)
-                self.trains.add(function.id)
             elif not guarded and (event.kind == "forward" or (event.kind == "layer" and number == OUTSIDE)):
                 forward.add(number)
         for call, callees in self._callees[function.id]:
             number, guarded = call.place[0]
             for callee in callees:
-                if callee in self.trains:
-                    self.trains.add(function.id)
                 if callee in self.own_training:
                     training.add(number)
                 if callee.endswith(".forward"):
@@ -592,47 +620,35 @@ class Project:
 
     def _spread_heat(self) -> set[str]:
         hot = {f.id for f in self.functions.values() if f.in_module and f.id.endswith(".forward")}
-        changed = True
-        while changed:
-            changed = False
-            for caller, calls in self._callees.items():
-                for call, callees in calls:
-                    fresh = [c for c in callees if c not in hot]
-                    if fresh and self.is_hot_place(caller, call.place, hot):
-                        hot.update(fresh)
-                        changed = True
+        queue = list(self._callees)
+        for caller in queue:  # grows: a function that turns out hot heats what it calls
+            for call, callees in self._callees[caller]:
+                fresh = [callee for callee in callees if callee not in hot]
+                if fresh and self.is_hot_place(caller, call.place, hot):
+                    hot.update(fresh)
+                    queue.extend(fresh)
         return hot
 
     def _spread_grad_off(self) -> set[str]:
         """Functions that always run without gradients: by decorator, or at every call site in view."""
-        sites: dict[str, list[tuple[str, bool]]] = defaultdict(list)
-        for caller, calls in self._callees.items():
-            for call, callees in calls:
-                for callee in callees:
-                    sites[callee].append((caller, call.grad_off))
         off = {f.id for f in self.functions.values() if f.grad_off}
-        changed = True
-        while changed:
-            changed = False
-            for name, callers in sites.items():
-                if name in off or name in self.escapes:
-                    continue
-                if all(here or caller in off for caller, here in callers):
-                    off.add(name)
-                    changed = True
-        self.called = set(sites)
+        queue = list(self._sites)
+        for name in queue:  # grows: what a function without gradients calls may be the next
+            if name in off or name in self.escapes:
+                continue
+            if all(call.grad_off or caller in off for caller, call in self._sites.get(name, ())):
+                off.add(name)
+                queue.extend(c for _, callees in self._callees[name] for c in callees if c not in off)
         return off
 
-    def _closure(self, start: set[str]) -> set[str]:
+    def _calling(self, start: set[str]) -> set[str]:
         """`start` and every function that calls, directly or not, one of it."""
         found = set(start)
-        changed = True
-        while changed:
-            changed = False
-            for caller, calls in self._callees.items():
-                if caller not in found and any(c in found for _, callees in calls for c in callees):
-                    found.add(caller)
-                    changed = True
+        queue = list(start)
+        for name in queue:
+            fresh = {caller for caller, _ in self._sites.get(name, ()) if caller not in found}
+            found |= fresh
+            queue.extend(fresh)
         return found
 
     def _find_exposed(self) -> set[str]:
@@ -642,19 +658,13 @@ class Project:
             for f in self.functions.values()
             if not f.grad_off and any(e.kind in ("forward", "layer") and not e.grad_off for e in self._events(f))
         }
-        changed = True
-        while changed:
-            changed = False
-            for caller, calls in self._callees.items():
-                if caller in found or self.functions[caller].grad_off:
-                    continue
-                if any(
-                    c in found and not c.endswith(".forward") and not call.grad_off
-                    for call, callees in calls
-                    for c in callees
-                ):
+        queue = [name for name in found if not name.endswith(".forward")]
+        for name in queue:
+            for caller, call in self._sites.get(name, ()):
+                if caller not in found and not call.grad_off and not self.functions[caller].grad_off:
                     found.add(caller)
-                    changed = True
+                    if not caller.endswith(".forward"):
+                        queue.append(caller)
         return found
 
     def _find_reaching(self) -> set[str]:
@@ -662,41 +672,27 @@ class Project:
         caller.
         """
         carrying = {name for name, value in self.returns.items() if may_carry_graph(value)}
-        callers: dict[str, set[str]] = defaultdict(set)
-        for caller, calls in self._callees.items():
-            for call, callees in calls:
-                if not call.grad_off and not call.discarded:
-                    for callee in callees:
-                        if callee in carrying:
-                            callers[callee].add(caller)
-        sinks = {
+        queue = [
             f.id
             for f in self.functions.values()
             if _has(f, "backward", "differentiate") or (f.in_module and f.id.endswith(".forward"))
-        }
+        ]
         found: set[str] = set()
-        changed = True
-        while changed:
-            changed = False
-            for name, above in callers.items():
-                if name not in found and not (above.isdisjoint(sinks) and above.isdisjoint(found)):
-                    found.add(name)
-                    changed = True
+        for name in queue:
+            for call, callees in self._callees[name]:
+                if call.grad_off or call.discarded:
+                    continue
+                fresh = [c for c in callees if c in carrying and c not in found]
+                found.update(fresh)
+                queue.extend(fresh)
         return found
 
     # What a file gets
 
-    def linked(self, path: str) -> Linked:
-        """The facts that concern one file."""
+    def flow_facts(self, path: str) -> Linked:
+        """What concerns one file's flow: names, and what other files' functions take, return and do."""
         summary = self.summaries[path]
-        own = {f.id for f in summary.functions}
-        called = {c for name in own for _, callees in self._callees[name] for c in callees}
-        refs = {reference: self.resolve(reference) for reference in summary.references}
-        classes = self._classes_near(summary, refs)
-        names = called | {v.name for v in refs.values() if v.kind == "function"}
-        for facts in classes.values():
-            names |= {f"{facts.id}.{method}" for method in facts.methods}
-        names = {name for name in names if name in self.functions} | own
+        own, names, refs, classes = self._near(summary)
         others = names - own
         return Linked(
             returns={n: v for n in sorted(others) if _tells(v := self.returns[n])},
@@ -707,39 +703,85 @@ class Project:
             },
             refs={k: v for k, v in refs.items() if v.kind != "unknown"},
             classes=classes,
+            trains=frozenset(names & self.trains),
+            mentions_grad_off=frozenset(n for n in others if self.functions[n].mentions_grad_off),
+            guards=frozenset(n for n in others if self.functions[n].guards),
+            moves=frozenset(n for n in others if self.functions[n].moves),
+            again=frozenset(f.id for f in summary.functions if self._may_say_more(f)),
+        )
+
+    def region_facts(self, path: str) -> Linked:
+        """What concerns one file altogether; `decide_regions` comes first."""
+        summary = self.summaries[path]
+        own, names, _, _ = self._near(summary)
+        return msgspec.structs.replace(
+            self.flow_facts(path),
             hot=frozenset(own & self.hot),
             grad_off=frozenset(own & self.grad_off),
             always_grad_off=frozenset(names & self.grad_off),
             step_loops=frozenset(n for name in own for n in self.step_loops[name]),
-            trains=frozenset(names & self.trains),
             differentiates=frozenset(names & self.differentiates),
             exposed=frozenset(names & self.exposed),
             reaches_backward=frozenset(own & self.reaches_backward),
-            mentions_grad_off=frozenset(n for n in others if self.functions[n].mentions_grad_off),
             sync_wrappers=frozenset(n for n in names if self.functions[n].single_return_sync),
             memory_getters=frozenset(n for n in names if self.functions[n].memory_getter),
-            guards=frozenset(n for n in others if self.functions[n].guards),
             escapes=frozenset(own & self.escapes),
-            called=frozenset(own & self.called),
-            moves=frozenset(n for n in others if self.functions[n].moves),
+            called=frozenset(own & self._sites.keys()),
             device=self.layout.home(path) in self._device_homes,
-            again=any(self._may_say_more(function) for function in summary.functions),
+            again=frozenset(),
         )
 
-    def _may_say_more(self, function: FunctionFacts) -> bool:
-        """Whether what the project knows now may change what a function gives back or passes on.
+    def _near(
+        self, summary: FileSummary
+    ) -> tuple[set[str], set[str], dict[str, Value], dict[str, ClassFacts]]:
+        """A file's own functions, those and all that it may call, what its references mean, and the classes in view."""
+        known = self._nearby.get(summary.module)
+        if known is not None:
+            return known
+        own = {f.id for f in summary.functions}
+        refs = {reference: self.resolve(reference) for reference in summary.references}
+        classes = self._classes_near(summary, refs)
+        names = {c for name in own for _, callees in self._callees[name] for c in callees}
+        names |= {v.name for v in refs.values() if v.kind == "function"}
+        for facts in classes.values():
+            names |= {f"{facts.id}.{method}" for method in facts.methods}
+        names = {name for name in names if name in self.functions} | own
+        self._nearby[summary.module] = (own, names, refs, classes)
+        return own, names, refs, classes
 
-        A forward gives a tensor whatever it is given, and an initializer gives nothing.
+    def _may_say_more(self, function: FunctionFacts) -> bool:
+        """Whether what the project knows now may change what a function does, gives back or passes on.
+
+        A forward gives a tensor whatever it is given. Once an initializer's parameters are known, so are the
+        attributes that the class's methods read.
         """
-        if function.id.endswith(_SETTLED):
+        if function.id.endswith(".forward"):
+            return False
+        owner = function.id.rpartition(".")[0] if function.has_receiver else ""
+        if self._learns(function.id) or (owner and self._learns(f"{owner}.__init__")):
+            return True
+        if any(_tells(self.attribute(asked)) for asked in function.asks):
+            return True
+        if function.id.endswith(".__init__"):
             return False
         calls = [(c, ids) for c, ids in self._callees[function.id] if not any(i.endswith(_SETTLED) for i in ids)]
         returns_open = not function.id.endswith(MODULE_BODY) and not _is_known(function.returns)
         is_open = returns_open or any(not _is_known(v) for c, ids in calls if ids for v in c.positional)
-        return is_open and (
-            any(_matters(v) for v in self.parameters.get(function.id, {}).values())
-            or any(_matters(self.returns[i]) for c, ids in calls for i in ids if i in self.returns)
-        )
+        return is_open and any(_matters(self.returns[i]) for c, ids in calls for i in ids if i in self.returns)
+
+    def attribute(self, path: str) -> Value:
+        """The value of "pkg.net:Net.decoder", an attribute that some class gives its instances."""
+        owner, _, name = path.rpartition(".")
+        for base in self.bases_of(owner):
+            facts = self.classes.get(base)
+            if facts is not None and name in facts.attributes:
+                return self.settle(facts.attributes[name])
+        return UNKNOWN
+
+    def _learns(self, name: str) -> bool:
+        """Whether call sites tell what a parameter is of which the function's own file says nothing."""
+        function, given = self.functions.get(name), self.parameters.get(name)
+        return function is not None and bool(given) and any(_matters(given.get(p, UNKNOWN)) for p in function.open)
 
     def _classes_near(self, summary: FileSummary, refs: Mapping[str, Value]) -> dict[str, ClassFacts]:
         """The project classes that the file's references, values and bases lead to."""
@@ -771,15 +813,19 @@ class Project:
         return {name: facts for name, facts in sorted(found.items()) if name not in own}
 
 
-def link(layout: ProjectLayout, summaries: Mapping[str, FileSummary]) -> dict[str, Linked]:
-    """Join all summaries of a project; the result maps each path to what concerns that file."""
+def link(layout: ProjectLayout, summaries: Mapping[str, FileSummary], *, last: bool = True) -> dict[str, Linked]:
+    """Join all summaries of a project; the result maps each path to what concerns that file: all of it after the
+    `last` round, and before what flow reads.
+    """
     project = Project(layout, summaries)
+    if not last:
+        return {path: project.flow_facts(path) for path in project.summaries}
+    project.decide_regions()
     layers = link_layers({path: s.layers for path, s in project.summaries.items()}, project)
-    found = {}
-    for path in project.summaries:
-        linked = project.linked(path)
-        found[path] = msgspec.structs.replace(linked, layers=layers.get(path, LinkedLayers()))
-    return found
+    return {
+        path: msgspec.structs.replace(project.region_facts(path), layers=layers.get(path, LinkedLayers()))
+        for path in project.summaries
+    }
 
 
 def family_of(bases: list[str]) -> str:
