@@ -760,7 +760,7 @@ class Project:
         owner = function.id.rpartition(".")[0] if function.has_receiver else ""
         if self._learns(function.id) or (owner and self._learns(f"{owner}.__init__")):
             return True
-        if any(_tells(self.attribute(asked)) for asked in function.asks):
+        if any(_tells(self.attribute(asked)) for asked in function.asks) or self._moves_guards(function):
             return True
         if function.id.endswith(".__init__"):
             return False
@@ -777,6 +777,16 @@ class Project:
             if facts is not None and name in facts.attributes:
                 return self.settle(facts.attributes[name])
         return UNKNOWN
+
+    def _moves_guards(self, function: FunctionFacts) -> bool:
+        """Whether it is known only now what is guarded: by a test that a called function makes, or not, because a
+        called function trains.
+        """
+        return any(
+            self.functions[name].guards or (name in self.trains and any(guarded for _, guarded in call.place))
+            for call, callees in self._callees[function.id]
+            for name in callees
+        )
 
     def _learns(self, name: str) -> bool:
         """Whether call sites tell what a parameter is of which the function's own file says nothing."""
