@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from bisect import bisect_left
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,7 +31,7 @@ from torchlint.semantics.regions import AnyLoop, Regions
 from torchlint.semantics.values import OPAQUE, UNKNOWN, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from torchlint.config import Settings
     from torchlint.source import SourceFile
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 # How code names a device: a parameter `device`, `self.dev`, `args.gpu`, `local_rank`.
 _DEVICE_NAME = re.compile(r"device|(?:^|_)dev$|gpu|rank|cuda", re.IGNORECASE)
 Node = TypeVar("Node", bound=ast.AST)
+T = TypeVar("T")
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -91,8 +91,7 @@ class Module:
             self.flow = Flow(self)
             self.regions = Regions(self)
         self.linked = linked
-        for name in ("layers", "_exposed", "_differentiating_lines"):
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("layers", None)
 
     @cached_property
     def layers(self) -> Layers:
@@ -213,6 +212,8 @@ class Module:
 
     def hot(self, node: ast.AST) -> bool:
         """Whether `node` runs on every iteration of a step loop, here or in a caller."""
+        if self.function_id(node) not in self.linked.hot and self.step_loop(node) is None:
+            return False
         self.flow.ensure(self.flow.body_scope(self.scope_of(node)))
         place = self.regions.place(node)
         for number, guarded in place[:-1]:
@@ -285,31 +286,33 @@ class Module:
         """The calls in a function (or the module body) that run a module's forward with gradients on, in source
         order.
         """
-        owner = self.id_of(function) if function is not None else f"{self.name}:{MODULE_BODY}"
-        return self._exposed.get(owner, [])
-
-    @cached_property
-    def _exposed(self) -> dict[str, list[ast.Call]]:
-        """By function id, the calls that run a forward with gradients on."""
-        self.flow.ensure_all()
+        if function is not None and self.id_of(function) not in self.linked.exposed:
+            return []
+        self.flow.ensure(function.scope if function is not None else self.index.root)
         found = [
             node
-            for node, kind in self.flow.events.items()
+            for node, kind in self._within(function, self.flow.events)
             if kind in ("forward", "layer")
             and isinstance(node, ast.Call)
             and not self._event_grad_off(node)
             and not self._forwards_free(node)
         ]
-        for call in self.flow.calls.values():
+        for node, call in self._within(function, self.flow.calls):
             callee = self.resolved_callee(call.callee)
-            if (
-                callee in self.linked.exposed
-                and not callee.endswith(".forward")
-                and not self.regions.grad_off(call.node)
-            ):
-                found.append(call.node)
-        found.sort(key=lambda c: (c.lineno, c.col_offset))
-        return self._by_function(dict.fromkeys(found))
+            if callee in self.linked.exposed and not callee.endswith(".forward") and not self.regions.grad_off(node):
+                found.append(node)
+        return sorted(dict.fromkeys(found), key=lambda c: (c.lineno, c.col_offset))
+
+    def _within(self, function: Function | None, noted: Mapping[Node, T]) -> list[tuple[Node, T]]:
+        """What is noted of nodes in a function itself, functions nested in it apart."""
+        if function is None:
+            return [(node, what) for node, what in noted.items() if self.function_of(node) is None]
+        first, last = function.node.lineno, function.node.end_lineno or function.node.lineno
+        return [
+            (node, what)
+            for node, what in noted.items()
+            if first <= node.lineno <= last and self.function_of(node) is function  # type: ignore[attr-defined]
+        ]
 
     def _forwards_free(self, node: ast.Call) -> bool:
         """Whether the forward that a call runs turns gradients off itself, in another file."""
@@ -325,21 +328,18 @@ class Module:
 
     def differentiates(self, node: ast.stmt) -> bool:
         """Whether a statement differentiates, directly or in a function that it calls."""
-        lines = self._differentiating_lines
-        position = bisect_left(lines, node.lineno)
-        return position < len(lines) and lines[position] <= (node.end_lineno or node.lineno)
-
-    @cached_property
-    def _differentiating_lines(self) -> list[int]:
-        self.flow.ensure_all()
+        first, last = node.lineno, node.end_lineno or node.lineno
+        self.flow.ensure(self.flow.body_scope(self.scope_of(node)))
+        for function in self.functions:
+            if first <= function.node.lineno <= last:
+                self.flow.ensure(function.scope)
         kinds = ("backward", "step", "differentiate")
-        lines = [getattr(node, "lineno", 0) for node, kind in self.flow.events.items() if kind in kinds]
-        lines += [
-            call.node.lineno
+        return any(
+            kind in kinds and first <= getattr(found, "lineno", 0) <= last for found, kind in self.flow.events.items()
+        ) or any(
+            first <= call.node.lineno <= last and self.resolved_callee(call.callee) in self.linked.differentiates
             for call in self.flow.calls.values()
-            if self.resolved_callee(call.callee) in self.linked.differentiates
-        ]
-        return sorted(lines)
+        )
 
     def _mentions_grad_off(self, function: Function) -> bool:
         usage = function.scope.usage
