@@ -65,8 +65,7 @@ class SyncInLoop(Rule):
         if not module.device_project:
             return
         for call in module.calls_named(*_METHODS, *_CONVERSIONS):
-            tensor = _read_tensor(module, call)
-            if tensor is not None and not module.inside_sync_wrapper(call) and module.hot(call):
+            if module.hot(call) and _read_tensor(module, call) is not None and not module.inside_sync_wrapper(call):
                 yield self.finding(call, _message(call), self._fix(module, call))
         for call in module.sync_wrapper_calls():
             if module.hot(call):

@@ -126,8 +126,28 @@ class Flow:
 
     def value(self, node: ast.expr) -> Value:
         """The value of an expression, evaluating its scope on first demand."""
-        self.ensure(self.body_scope(self.module.scope_of(node)))
+        here = self.module.scope_of(node)
+        scope = self.body_scope(here)
+        if scope not in self._started:
+            if self._is_global(node, here):
+                return self.static(node, here)
+            self.ensure(scope)
         return self.values.get(node, UNKNOWN)
+
+    def _is_global(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether an expression is a name, or a chain of attributes of one, that no function around it binds: what it
+        means does not depend on flow.
+        """
+        while node.__class__ is ast.Attribute:
+            node = node.value  # type: ignore[attr-defined]
+        if node.__class__ is not ast.Name:
+            return False
+        current: Scope | None = scope
+        while current is not None and current.parent is not None:
+            if node.id in current.bindings:  # type: ignore[attr-defined]
+                return False
+            current = current.parent
+        return scope is not self.module.index.root
 
     def result_of(self, function: Function) -> Value:
         """What calling a function of this file gives."""

@@ -21,10 +21,10 @@ FindMaker = Callable[[str], Maker | None]
 
 def pairing_roots(module: Module, find_maker: FindMaker) -> set[Root]:
     """The roots that may hold both a layer with a bias and a norm, and all that use a helper or base of theirs."""
-    norms = _spread(module, {root_of(module, call) for call in _norm_calls(module, find_maker)})
-    if not norms:
-        return norms
     biased = _spread(module, {root_of(module, call) for call in _biased_calls(module, find_maker)})
+    if not biased:
+        return biased
+    norms = _spread(module, {root_of(module, call) for call in _norm_calls(module, find_maker)})
     return with_users(module, norms & biased)
 
 
@@ -113,6 +113,8 @@ def _biased_calls(module: Module, find_maker: FindMaker) -> Iterable[ast.Call]:
         if "conv" not in lowered and "linear" not in lowered:
             continue
         for call in calls:
+            if constant(argument(call, "bias", -1)) is False:
+                continue  # the most frequent case needs no resolving
             callee = module.value(call.func)
             position = BIAS_POSITION.get(callee.name, -1) if callee.kind == "symbol" else -1
             known = position >= 0 or (callee.kind in ("class", "function") and find_maker(callee.name) is not None)
