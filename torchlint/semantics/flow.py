@@ -41,6 +41,17 @@ if TYPE_CHECKING:
 
 Env = dict[str, Value]
 _BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
+_NAME, _CONSTANT, _ATTRIBUTE, _SUBSCRIPT = ast.Name, ast.Constant, ast.Attribute, ast.Subscript
+_LITERALS: dict[type, Value] = {
+    type(None): NONE,
+    str: STRING,
+    int: NUMBER,
+    float: NUMBER,
+    complex: NUMBER,
+    bool: NUMBER,
+}
+_TELLING_TESTS = frozenset({ast.UnaryOp, ast.BoolOp, ast.Call})
+_DEVICE_NAMES = {name: Value("string", name=name) for name in ("cpu", "cuda")}
 _TENSOR_EVIDENCE = frozenset({"backward", "backward(…)", "scale(…)", "all_reduce(…)", "manual_backward(…)"})
 
 
@@ -82,6 +93,8 @@ class Flow:
         self.asked: dict[Function, set[str]] = {}  # attributes of other files' classes, not known yet
         self._finished: set[Scope] = set()
         self._started: set[Scope] = set()
+        self._results: dict[Function, Value] = {}  # of finished functions
+        self._settled: dict[tuple[Class, str], Value] = {}  # attributes all of whose writers are finished
         self._loops: list[_LoopState] = []
         self._places: dict[str, set[str]] = {}  # by base name, the longer paths that some state may hold
         self._carried: dict[ast.AST, Env] = {}  # the state that a loop settled at, for rounds of the loop around it
@@ -126,6 +139,8 @@ class Flow:
 
     def value(self, node: ast.expr) -> Value:
         """The value of an expression, evaluating its scope on first demand."""
+        if node.__class__ is ast.Constant:
+            return _constant(node)
         here = self.module.scope_of(node)
         scope = self.body_scope(here)
         if scope not in self._started:
@@ -151,6 +166,15 @@ class Flow:
 
     def result_of(self, function: Function) -> Value:
         """What calling a function of this file gives."""
+        known = self._results.get(function)
+        if known is not None:
+            return known
+        found = self._result_of(function)
+        if function.scope in self._finished:
+            self._results[function] = found
+        return found
+
+    def _result_of(self, function: Function) -> Value:
         linked = self.module.linked.returns.get(self.module.id_of(function))
         self.ensure(function.scope)
         given = self.returns.get(function)
@@ -172,9 +196,20 @@ class Flow:
         """What all assignments to `self.name` in a class of this file agree on, evidence of use where they do not
         say.
         """
-        for writer in owner.writers.get(name, ()):
+        known = self._settled.get((owner, name))
+        if known is not None:
+            return known
+        writers = owner.writers.get(name, ())
+        for writer in writers:
             self.ensure(writer.scope)
-        self.ensure(self.body_scope(owner.scope))
+        body = self.body_scope(owner.scope)
+        self.ensure(body)
+        found = self._attribute_of(owner, name)
+        if found.kind != "unknown" and body in self._finished and all(w.scope in self._finished for w in writers):
+            self._settled[owner, name] = found
+        return found
+
+    def _attribute_of(self, owner: Class, name: str) -> Value:
         # an annotation names the base that all assigned values share
         declared = self.declared.get((owner, name), UNKNOWN)
         if declared.kind not in ("unknown", "none", "ref", "class"):
@@ -334,7 +369,10 @@ class Flow:
                     covering = self.body_scope(current)
                     if covering not in self._started:
                         self.ensure(covering)
-                    return self.joined.get(current, self.joined.get(covering, {})).get(name, UNKNOWN)
+                    joined = self.joined.get(current)
+                    if joined is None:
+                        joined = self.joined.get(covering, {})
+                    return joined.get(name, UNKNOWN)
             current = current.parent
         if name in _BUILTINS and name not in self.module.index.root.bindings:
             return Value("symbol", name="builtins." + name)
@@ -371,9 +409,9 @@ class Flow:
 
     def assign(self, target: ast.expr, value: Value, env: Env) -> None:
         """Bind `value` to a target, unpacking as Python does."""
-        if isinstance(target, ast.Name):
-            self._bind_name(target.id, value, env)
-            self.values[target] = env[target.id]
+        if target.__class__ is _NAME:
+            self._bind_name(target.id, value, env)  # type: ignore[attr-defined]
+            self.values[target] = env[target.id]  # type: ignore[attr-defined]
         elif isinstance(target, (ast.Tuple, ast.List)):
             self._unpack(target, value, env)
         elif isinstance(target, ast.Starred):
@@ -545,6 +583,8 @@ class Flow:
 
     def _refine(self, test: ast.expr, env: Env, *, positive: bool) -> None:
         """What a test says of the names in it: `isinstance(x, torch.Tensor)`, `torch.is_tensor(x)`."""
+        if test.__class__ not in _TELLING_TESTS:
+            return
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             self._refine(test.operand, env, positive=not positive)
         elif isinstance(test, ast.BoolOp):
@@ -711,9 +751,17 @@ class Flow:
     # Expressions
 
     def eval(self, node: ast.expr, env: Env) -> Value:
-        """The value of `node` in the state `env`; also noted in `values`."""
-        evaluate = _EXPRESSIONS.get(node.__class__)
-        value = evaluate(self, node, env) if evaluate is not None else self._children(node, env)
+        """The value of `node` in the state `env`; also noted in `values`, but for constants."""
+        kind = node.__class__
+        if kind is _NAME:
+            value = env.get(node.id)  # type: ignore[attr-defined]
+            if value is None:
+                value = self.lookup(node.id, env)  # type: ignore[attr-defined]
+        elif kind is _CONSTANT:
+            return _constant(node)
+        else:
+            evaluate = _EXPRESSIONS.get(kind)
+            value = evaluate(self, node, env) if evaluate is not None else self._children(node, env)
         if value is not UNKNOWN or node in self.values:
             self.values[node] = value
         return value
@@ -724,30 +772,23 @@ class Flow:
                 self.eval(child, env)
         return UNKNOWN
 
-    def _constant(self, node: ast.Constant, env: Env) -> Value:
-        return _constant(node)
-
-    def _name(self, node: ast.Name, env: Env) -> Value:
-        found = env.get(node.id)
-        return found if found is not None else self.lookup(node.id, env)
-
     def _attribute(self, node: ast.Attribute, env: Env) -> Value:
         base = self.eval(node.value, env)
-        known = self._placed(node, env)
+        known = self._placed(node, env) if self._places else None
         return known if known is not None else calls.attribute(self, base, node.attr)
 
     def _subscript(self, node: ast.Subscript, env: Env) -> Value:
         base = self.eval(node.value, env)
         self.eval(node.slice, env)
-        known = self._placed(node, env)
+        known = self._placed(node, env) if self._places else None
         return known if known is not None else calls.subscript(base, node.slice)
 
     def _placed(self, node: ast.Attribute | ast.Subscript, env: Env) -> Value | None:
         """What was last put at `x.attr` or `x['k']`, None where nothing was."""
-        root: ast.expr = node.value
-        while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root: Any = node.value
+        while root.__class__ is _ATTRIBUTE or root.__class__ is _SUBSCRIPT:
             root = root.value
-        if root.__class__ is not ast.Name or root.id not in self._places:
+        if root.__class__ is not _NAME or root.id not in self._places:
             return None
         path = path_of(node)
         return env.get(path) if path is not None else None
@@ -924,16 +965,10 @@ class Flow:
 
 
 def _constant(node: ast.expr) -> Value:
-    if not isinstance(node, ast.Constant):
-        return UNKNOWN
-    value = node.value
-    if value is None:
-        return NONE
-    if isinstance(value, str):
-        return Value("string", name=value) if value in ("cpu", "cuda") else STRING
-    if isinstance(value, (int, float, complex)):
-        return NUMBER
-    return UNKNOWN
+    value = node.value if isinstance(node, ast.Constant) else ...
+    if value.__class__ is str and value in _DEVICE_NAMES:
+        return _DEVICE_NAMES[value]  # type: ignore[index]
+    return _LITERALS.get(value.__class__, UNKNOWN)
 
 
 def _merge(env: Env, other: Env) -> None:
@@ -1002,8 +1037,6 @@ if hasattr(ast, "TryStar"):
     _STATEMENTS[ast.TryStar] = Flow._try
 
 _EXPRESSIONS: dict[type[ast.expr], Callable[[Flow, Any, Env], Value]] = {
-    ast.Constant: Flow._constant,
-    ast.Name: Flow._name,
     ast.Attribute: Flow._attribute,
     ast.Subscript: Flow._subscript,
     ast.Slice: Flow._slice,

@@ -41,6 +41,7 @@ _DEVICE_NAME = re.compile(r"device|(?:^|_)dev$|gpu|rank|cuda", re.IGNORECASE)
 Node = TypeVar("Node", bound=ast.AST)
 T = TypeVar("T")
 
+_GRAD_WORDS = ("no_grad", "inference_mode", "set_grad_enabled")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -67,6 +68,7 @@ class Module:
         self.classes = self.index.classes
         self.function_at = {f.node: f for f in self.functions}
         self.class_at = {c.node: c for c in self.classes}
+        self._ids: dict[Function | Class, str] = {e: f"{self.name}:{e.qualname}" for e in (*self.functions, *self.classes)}
         self._functions_by_id = {self.id_of(f): f for f in self.functions}
         self._classes_by_id = {self.id_of(c): c for c in self.classes}
         self._bases: dict[str, list[str]] = {}
@@ -198,7 +200,7 @@ class Module:
 
     def id_of(self, entity: Function | Class) -> str:
         """The project-wide name of a function or class of this file."""
-        return f"{self.name}:{entity.qualname}"
+        return self._ids[entity]
 
     def function_by_id(self, function_id: str) -> Function | None:
         return self._functions_by_id.get(function_id)
@@ -342,11 +344,16 @@ class Module:
         )
 
     def _mentions_grad_off(self, function: Function) -> bool:
+        if not self._holds_grad_words:
+            return False
         usage = function.scope.usage
-        words = ("no_grad", "inference_mode", "set_grad_enabled")
-        return any(word in path for path in usage for word in words) or any(
-            f".{word}" in attributes or word in attributes for attributes in usage.values() for word in words
+        return any(word in path for path in usage for word in _GRAD_WORDS) or any(
+            f".{word}" in attributes or word in attributes for attributes in usage.values() for word in _GRAD_WORDS
         )
+
+    @cached_property
+    def _holds_grad_words(self) -> bool:
+        return any(word in self.source.text for word in _GRAD_WORDS)
 
     # Project code
 
@@ -494,9 +501,14 @@ class Module:
             return function_id in self.linked.moves
         return self._moves(function)
 
-    @staticmethod
-    def _moves(function: Function) -> bool:
-        return any(attributes & {"to", "cuda"} for attributes in function.scope.usage.values())
+    def _moves(self, function: Function) -> bool:
+        if not self._holds_moves:
+            return False
+        return any("to" in attributes or "cuda" in attributes for attributes in function.scope.usage.values())
+
+    @cached_property
+    def _holds_moves(self) -> bool:
+        return "to" in self.index.calls or "cuda" in self.index.calls
 
     # Imports
 
@@ -586,9 +598,8 @@ class Module:
                 for alias in node.names:
                     if alias.name != "*":
                         self.imported_from(node, alias.name)
-        for scope in self.index.scopes.values():
-            for path, attributes in scope.usage.items():
-                self._refer(path, attributes)
+        for path, attributes in self.index.root.usage.items():
+            self._refer(path, attributes)
         return self.references
 
     def _refer(self, path: str, attributes: set[str]) -> None:
@@ -893,4 +904,4 @@ def _heads(loop: AnyLoop) -> list[ast.expr]:
 
 def names_device(text: str) -> bool:
     """Whether source text names a GPU device."""
-    return torch_api.DEVICE_WORDS.search(text) is not None
+    return any(hint in text for hint in torch_api.DEVICE_HINTS) and torch_api.DEVICE_WORDS.search(text) is not None

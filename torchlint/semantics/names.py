@@ -91,36 +91,23 @@ class Function:
     owner: Class | None
     parent: Function | None
     is_generator: bool = False
+    is_static: bool = field(init=False)
+    is_classmethod: bool = field(init=False)
+    is_property: bool = field(init=False)
+    parameters: list[ast.arg] = field(init=False)
+    """Every parameter in order: positional-only, positional, `*args`, keyword-only, `**kwargs`."""
+    self_name: str = field(init=False)
+    """The name of the receiver parameter, empty for plain functions and static methods."""
 
-    @property
-    def is_static(self) -> bool:
-        return any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in self.node.decorator_list)
-
-    @property
-    def is_classmethod(self) -> bool:
-        return any(isinstance(d, ast.Name) and d.id == "classmethod" for d in self.node.decorator_list)
-
-    @property
-    def is_property(self) -> bool:
-        return any(
-            (isinstance(d, ast.Name) and d.id in ("property", "cached_property"))
-            or (isinstance(d, ast.Attribute) and d.attr in ("cached_property", "setter"))
-            for d in self.node.decorator_list
-        )
-
-    @property
-    def parameters(self) -> list[ast.arg]:
-        """Every parameter in order: positional-only, positional, `*args`, keyword-only, `**kwargs`."""
+    def __post_init__(self) -> None:
+        decorators = {last_name(d) for d in self.node.decorator_list}
+        self.is_static = "staticmethod" in decorators
+        self.is_classmethod = "classmethod" in decorators
+        self.is_property = not decorators.isdisjoint(("property", "cached_property", "setter"))
         a = self.node.args
-        star = [a.vararg] if a.vararg else []
-        double = [a.kwarg] if a.kwarg else []
-        return [*a.posonlyargs, *a.args, *star, *a.kwonlyargs, *double]
-
-    @property
-    def self_name(self) -> str:
-        """The name of the receiver parameter, empty for plain functions and static methods."""
-        positional = [*self.node.args.posonlyargs, *self.node.args.args]
-        return positional[0].arg if self.owner is not None and positional and not self.is_static else ""
+        positional = [*a.posonlyargs, *a.args]
+        self.parameters = [*positional, *filter(None, [a.vararg]), *a.kwonlyargs, *filter(None, [a.kwarg])]
+        self.self_name = positional[0].arg if self.owner is not None and positional and not self.is_static else ""
 
 
 @dataclass(eq=False, slots=True)
