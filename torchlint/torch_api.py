@@ -354,17 +354,8 @@ STREAMING_PREFIXES = ("torchtext.datasets.", "webdataset.", "torchdata.datapipes
 # In-memory datasets: an item is an index into memory, without decoding (documentation, torch.utils.data).
 MEMORY_DATASETS = frozenset({"torch.utils.data.TensorDataset"})
 
-# One of these is in whatever DEVICE_WORDS finds: looking for them first is ten times faster.
-DEVICE_HINTS = (
-    "cuda",
-    "device",
-    "accelerate",
-    "Accelerator",
-    "lightning",
-    "DistributedDataParallel",
-    "mps",
-    "xpu",
-)
+# Whatever DEVICE_WORDS finds holds one of these, and a plain alternation of words is found ten times as fast.
+DEVICE_HINTS = re.compile("cuda|device|accelerate|Accelerator|lightning|DistributedDataParallel|mps|xpu")
 DEVICE_WORDS = re.compile(
     r"""\.cuda\(|["']cuda[":']|\bcuda:|torch\.cuda\.\w*Tensor|\bdevice\s*=|\.to\(\s*(?:self\.)?(?:\w+\.)?device|"""
     r"""\baccelerate\b|\bAccelerator\(|lightning|DistributedDataParallel|\.device\b|["']mps["']|["']xpu["']|\.xpu\(""",

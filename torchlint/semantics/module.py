@@ -41,6 +41,7 @@ _DEVICE_NAME = re.compile(r"device|(?:^|_)dev$|gpu|rank|cuda", re.IGNORECASE)
 Node = TypeVar("Node", bound=ast.AST)
 T = TypeVar("T")
 
+_DEVICE_SPAN = 80  # characters around a hint: enough for `.to(` on one line and `device` on the next
 _GRAD_WORDS = ("no_grad", "inference_mode", "set_grad_enabled")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -904,4 +905,8 @@ def _heads(loop: AnyLoop) -> list[ast.expr]:
 
 def names_device(text: str) -> bool:
     """Whether source text names a GPU device."""
-    return any(hint in text for hint in torch_api.DEVICE_HINTS) and torch_api.DEVICE_WORDS.search(text) is not None
+    search = torch_api.DEVICE_WORDS.search
+    return any(
+        search(text, max(0, hint.start() - _DEVICE_SPAN), hint.end() + _DEVICE_SPAN)
+        for hint in torch_api.DEVICE_HINTS.finditer(text)
+    )

@@ -283,12 +283,11 @@ class Project:
                 self._subclasses[self._target(base)].append(cls.id)
             for method in cls.methods:
                 self._by_method[method].append(f"{cls.id}.{method}")
-        self._callees = self._resolve_calls()
-        self.parameters = self._join_parameters()
-        if any("@" in call.callee for f in self.functions.values() for call in f.calls):
-            self._forget_parameters()
-            self._callees = self._resolve_calls()
-            self.parameters = self._join_parameters()
+        self._late_forwards: dict[str, list[EventFacts]] = defaultdict(list)
+        self._callees = {f.id: [(call, self._callee_ids(f, call)) for call in f.calls] for f in self.functions.values()}
+        self._passed: dict[str, dict[str, list[Value]]] = defaultdict(dict)
+        self.parameters = self._join_parameters(self._callees)
+        self._follow_parameters()
         self.returns = {name: self.settle(value) for name, value in self.returns.items()}
         self._sites = self._call_sites()
         self.trains = self._calling({f.id for f in self.functions.values() if _has(f, "backward", "step")})
@@ -435,11 +434,6 @@ class Project:
 
     # Calls
 
-    def _resolve_calls(self) -> dict[str, list[tuple[CallFacts, list[str]]]]:
-        """For each function its calls with the ids of all functions that each may run; module calls become events."""
-        self._late_forwards: dict[str, list[EventFacts]] = defaultdict(list)
-        return {f.id: [(call, self._callee_ids(f, call)) for call in f.calls] for f in self.functions.values()}
-
     def _callee_ids(self, caller: FunctionFacts, call: CallFacts) -> list[str]:
         callee = call.callee
         if callee.startswith("?."):
@@ -459,11 +453,20 @@ class Project:
             return []
         return [value.name, *self._overrides(value.name)]
 
-    def _forget_parameters(self) -> None:
-        """Let what depended on parameters be resolved anew."""
+    def _follow_parameters(self) -> None:
+        """Resolve the calls of parameters, now that it is known what call sites pass for them."""
+        late: dict[str, list[tuple[CallFacts, list[str]]]] = {}
         self._resolved = {
             name: value for name, value in self._resolved.items() if "@" not in name and value.kind != "unknown"
         }
+        for function in self.functions.values():
+            calls = self._callees[function.id]
+            for position, (call, _) in enumerate(calls):
+                if "@" in call.callee:
+                    calls[position] = (call, self._callee_ids(function, call))
+                    late.setdefault(function.id, []).append(calls[position])
+        if late:
+            self.parameters |= self._join_parameters(late)
 
     def _events(self, function: FunctionFacts) -> Iterator[EventFacts]:
         """What a function does: the events seen in its file, and the calls that turned out to be of modules."""
@@ -506,23 +509,39 @@ class Project:
             return Value(made, name=name, host=made in ("module", "loader"))
         return Value("tensor") if torch_api.returns_tensor(name) else UNKNOWN
 
-    def _join_parameters(self) -> dict[str, dict[str, Value]]:
-        """What all call sites in view pass for each parameter; unknown where a function is also handed over as a
-        value.
+    def _join_parameters(
+        self, calls_by_caller: Mapping[str, list[tuple[CallFacts, list[str]]]]
+    ) -> dict[str, dict[str, Value]]:
+        """What all call sites in view, these and earlier ones, pass for each parameter of what these call; unknown
+        where a function is also handed over as a value.
         """
-        passed: dict[str, dict[str, list[Value]]] = defaultdict(lambda: defaultdict(list))
-        for calls in self._callees.values():
+        called: dict[str, None] = {}
+        for calls in calls_by_caller.values():
             for call, callees in calls:
                 for callee in callees:
                     function = self.functions.get(callee)
-                    if function is not None:
-                        for name, value in _bound_arguments(function, call):
-                            passed[callee][name].append(self.settle(value))
+                    if function is None or callee in self.escapes:
+                        continue
+                    called[callee] = None
+                    passed = self._passed[callee]
+                    for name, value in _bound_arguments(function, call):
+                        if value.kind == "ref" or value.items:
+                            value = self.settle(value)
+                        found = passed.get(name)
+                        if found is None:
+                            passed[name] = [value]
+                        elif value is not found[-1]:
+                            found.append(value)
         return {
             callee: joined
-            for callee, parameters in passed.items()
-            if callee not in self.escapes
-            and (joined := {n: v for n, vs in parameters.items() if (v := _agreed(vs)).kind not in ("unknown", "none")})
+            for callee in called
+            if (
+                joined := {
+                    name: value
+                    for name, values in self._passed[callee].items()
+                    if (value := _agreed(values)).kind not in ("unknown", "none")
+                }
+            )
         }
 
     # Loops and heat
@@ -707,7 +726,6 @@ class Project:
             mentions_grad_off=frozenset(n for n in others if self.functions[n].mentions_grad_off),
             guards=frozenset(n for n in others if self.functions[n].guards),
             moves=frozenset(n for n in others if self.functions[n].moves),
-            again=frozenset(f.id for f in summary.functions if self._may_say_more(f)),
         )
 
     def region_facts(self, path: str) -> Linked:
@@ -728,7 +746,6 @@ class Project:
             escapes=frozenset(own & self.escapes),
             called=frozenset(own & self._sites.keys()),
             device=self.layout.home(path) in self._device_homes,
-            again=frozenset(),
         )
 
     def _near(
@@ -748,6 +765,10 @@ class Project:
         names = {name for name in names if name in self.functions} | own
         self._nearby[summary.module] = (own, names, refs, classes)
         return own, names, refs, classes
+
+    def may_say_more(self, path: str) -> frozenset[str]:
+        """The functions of a file that may say more, with what the project knows now, than they did."""
+        return frozenset(f.id for f in self.summaries[path].functions if self._may_say_more(f))
 
     def _may_say_more(self, function: FunctionFacts) -> bool:
         """Whether what the project knows now may change what a function does, gives back or passes on.
@@ -829,7 +850,10 @@ def link(layout: ProjectLayout, summaries: Mapping[str, FileSummary], *, last: b
     """
     project = Project(layout, summaries)
     if not last:
-        return {path: project.flow_facts(path) for path in project.summaries}
+        return {
+            path: msgspec.structs.replace(project.flow_facts(path), again=project.may_say_more(path))
+            for path in project.summaries
+        }
     project.decide_regions()
     layers = link_layers({path: s.layers for path, s in project.summaries.items()}, project)
     return {
@@ -871,27 +895,25 @@ def _chain(around: Mapping[int, int], number: int) -> Iterator[int]:
 
 def _agreed(values: list[Value]) -> Value:
     """What all call sites agree on: unknown as soon as one is unknown."""
-    if any(v.kind in ("unknown", "ref") for v in values):
-        return UNKNOWN
-    return join_all(values)
+    for value in values:
+        if value.kind == "unknown" or value.kind == "ref":
+            return UNKNOWN
+    return join_all(values) if len(values) > 1 else values[0]
 
 
 def _bound_arguments(function: FunctionFacts, call: CallFacts) -> Iterator[tuple[str, Value]]:
     """(parameter, value) for every parameter that a call fills or leaves to its default."""
-    names = list(function.parameters)
+    names = function.parameters
     if call.bound and function.has_receiver and names:
         names = names[1:]
-    if call.starred or any(key == "**" for key, _ in call.keywords):
+    if call.starred or (call.keywords and any(key == "**" for key, _ in call.keywords)):
         for name in names:
             yield name, UNKNOWN
         return
-    given: set[str] = set()
-    for name, value in zip(names, call.positional, strict=False):
-        given.add(name)
-        yield name, value
+    yield from zip(names, call.positional, strict=False)
+    by_position = names[: len(call.positional)]
     for key, value in call.keywords:
-        if key in names and key not in given:
-            given.add(key)
+        if key in names and key not in by_position:
             yield key, value
 
 

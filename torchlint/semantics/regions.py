@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchlint import torch_api
 from torchlint.semantics.names import COMPREHENSIONS, Comprehension, Function, LoopNode, last_name, path_of
@@ -30,6 +30,8 @@ _WARM = re.compile(r"warm")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # The nodes that can put a loop or a guard around a child.
 _BEARING = (ast.stmt, ast.ExceptHandler, ast.IfExp, ast.BoolOp, *COMPREHENSIONS)
+# Those that put guards around one.
+_GUARDING = frozenset({ast.If, ast.IfExp, ast.BoolOp, ast.ExceptHandler})
 _BLOCKS = ("body", "orelse", "finalbody")
 _EXITS = frozenset({"exit", "_exit", "abort"})
 
@@ -42,6 +44,8 @@ class Regions:
         self.numbers: dict[ast.AST, int] = {loop: n for n, loop in enumerate(module.index.loops)}
         self._places: dict[ast.AST, Place] = {}
         self._counters: set[str] | None = None
+        self._exits: dict[ast.AST, list[tuple[list[ast.stmt], int, ast.If]]] = {}  # by what holds the block
+        self._modes: dict[ast.AST, bool | None] = {}  # the grad mode that contexts set, by what holds a statement
 
     # Loops
 
@@ -107,7 +111,11 @@ class Regions:
         """A place with the guards that `parent` puts in front of `child`."""
         if parent is None:
             return place
-        for test in [*self._guards(parent, child), *self._early_exits(child, parent)]:
+        guarding = parent.__class__ in _GUARDING
+        exits = self._early_exits(child, parent)
+        if not guarding and not exits:
+            return place
+        for test in [*self._guards(parent, child), *exits]:
             # a counter guards no loop inside the one that counts it: there it is constant
             loop = self._counting_loop(test, child) if test is not None else None
             numbers = [number for number, _ in place]
@@ -177,21 +185,24 @@ class Regions:
         """The tests of earlier `if step % n: continue` in the same block, which let `child` run only now and then."""
         if not isinstance(child, ast.stmt):
             return []
-        for name in _BLOCKS:
-            block = getattr(parent, name, None)
-            if not isinstance(block, list) or not any(child is s for s in block):
-                continue
-            earlier = block[: next(n for n, s in enumerate(block) if s is child)]
-            return [
-                s.test
-                for s in earlier
-                if isinstance(s, ast.If)
-                and not s.orelse
-                and isinstance(s.body[-1], (ast.Continue, ast.Return))
-                and self.periodic(s.test)[1]  # what follows runs where the test is false
-                and not self._trains(block[len(earlier) :])
-            ]
-        return []
+        if parent not in self._exits:
+            self._exits[parent] = [exit for name in _BLOCKS for exit in self._exits_of(getattr(parent, name, None))]
+        return [
+            exit.test
+            for block, position, exit in self._exits[parent]
+            if child in block[position + 1 :] and not self._trains(block[block.index(child) :])
+        ]
+
+    def _exits_of(self, block: Any) -> Iterator[tuple[list[ast.stmt], int, ast.If]]:
+        """The tests of a block that leave it now and then, with their positions."""
+        for position, statement in enumerate(block if isinstance(block, list) else ()):
+            if (
+                isinstance(statement, ast.If)
+                and not statement.orelse
+                and isinstance(statement.body[-1], (ast.Continue, ast.Return))
+                and self.periodic(statement.test)[1]  # what follows runs where the test is false
+            ):
+                yield block, position, statement
 
     # Guards
 
@@ -352,13 +363,28 @@ class Regions:
 
     def grad_off(self, node: ast.AST) -> bool:
         """Whether gradients are off at `node` by what its own function says (or may be off: then silence is right)."""
-        for parent, child in self.ancestors(node):
-            if isinstance(parent, (ast.With, ast.AsyncWith)) and isinstance(child, ast.stmt):
-                for item in reversed(parent.items):
-                    mode = self.context_mode(item.context_expr)
-                    if mode is not None:
-                        return mode
-        return self._switched_off_before(node)
+        mode = self._context_around(node)
+        return self._switched_off_before(node) if mode is None else mode
+
+    def _context_around(self, node: ast.AST) -> bool | None:
+        """What the innermost `with` around a node that sets the grad mode sets it to; None where none does."""
+        parents = self.module.index.parents
+        while not isinstance(node, ast.stmt):
+            parent = parents.get(node)
+            if parent is None:
+                return None
+            node = parent
+        holder = parents.get(node)
+        if holder is None or isinstance(holder, _FUNCTIONS):
+            return None
+        if holder not in self._modes:
+            mode = self._mode_of(holder) if isinstance(holder, (ast.With, ast.AsyncWith)) else None
+            self._modes[holder] = self._context_around(holder) if mode is None else mode
+        return self._modes[holder]
+
+    def _mode_of(self, node: ast.With | ast.AsyncWith) -> bool | None:
+        modes = (self.context_mode(item.context_expr) for item in reversed(node.items))
+        return next((mode for mode in modes if mode is not None), None)
 
     def context_mode(self, node: ast.expr) -> bool | None:
         """True where a context turns gradients off (or may), False where it turns them on, None for any other."""
@@ -432,6 +458,8 @@ def _tests_equality(node: ast.expr, counted: set[str]) -> bool:
 
 
 def _has_modulo(node: ast.expr) -> bool:
+    if isinstance(node, (ast.Name, ast.Constant, ast.Attribute)):
+        return False
     return any(
         isinstance(part, ast.BinOp)
         and isinstance(part.op, ast.Mod)
