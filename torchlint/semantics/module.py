@@ -25,6 +25,7 @@ from torchlint.semantics.project import (
     LoopFacts,
     ProjectLayout,
     family_of,
+    lineage,
     module_name,
 )
 from torchlint.semantics.regions import AnyLoop, Regions
@@ -73,6 +74,7 @@ class Module:
         self._functions_by_id = {self.id_of(f): f for f in self.functions}
         self._classes_by_id = {self.id_of(c): c for c in self.classes}
         self._bases: dict[str, list[str]] = {}
+        self._climbed: set[str] = set()
         self._star_modules: list[str] | None = None
         self.references: set[str] = set()
         self.flow = Flow(self)
@@ -383,16 +385,13 @@ class Module:
         known = self._bases.get(class_id)
         if known is not None:
             return known
-        self._bases[class_id] = [class_id]
-        found: list[str] = []
-        queue = [class_id]
-        while queue:
-            current = queue.pop(0)
-            if current not in found:
-                found.append(current)
-                queue.extend(self.direct_bases(current))
-        self._bases[class_id] = found
-        return found
+        if class_id in self._climbed:
+            return [class_id]  # what asks again on the way: the bases are being worked out
+        self._climbed.add(class_id)
+        try:
+            return lineage(class_id, self.direct_bases, self._bases)
+        finally:
+            self._climbed.discard(class_id)
 
     def direct_bases(self, class_id: str) -> list[str]:
         cls = self._classes_by_id.get(class_id)

@@ -20,7 +20,7 @@ from torchlint.semantics.layers import LayerSummary, LinkedLayers, link_layers
 from torchlint.semantics.values import UNKNOWN, Value, join_all, may_carry_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
 Place = tuple[tuple[int, bool], ...]
@@ -272,6 +272,7 @@ class Project:
         self.classes = {c.id: c for s in self.summaries.values() for c in s.classes}
         self._resolved: dict[str, Value] = {}
         self._resolving: set[str] = set()
+        self._lineages: dict[str, list[str]] = {}
         self.parameters: dict[str, dict[str, Value]] = {}
         self.returns: dict[str, Value] = {f.id: f.returns for f in self.functions.values()}
         self.escapes = {self._target(e) for s in self.summaries.values() for e in s.escapes}
@@ -404,19 +405,14 @@ class Project:
         value = self.resolve(name)
         return value.name if value.name else name
 
-    def bases_of(self, class_id: str) -> Iterator[str]:
+    def bases_of(self, class_id: str) -> list[str]:
         """The class and all its bases, nearest first: project ids and external names."""
-        seen: set[str] = set()
-        queue = [class_id]
-        while queue:
-            current = queue.pop(0)
-            if current in seen:
-                continue
-            seen.add(current)
-            yield current
-            facts = self.classes.get(current)
-            if facts is not None:
-                queue.extend(self._target(b) for b in facts.bases)
+        # on the way to resolving a name not every base may be known yet: that is not kept
+        return lineage(class_id, self._direct_bases, {} if self._resolving else self._lineages)
+
+    def _direct_bases(self, class_id: str) -> list[str]:
+        facts = self.classes.get(class_id)
+        return [self._target(base) for base in facts.bases] if facts is not None else []
 
     def find_method(self, class_id: str, name: str, *, skip_own: bool = False) -> str | None:
         """The id of the method that `name` means on an instance of the class."""
@@ -430,7 +426,7 @@ class Project:
 
     def family(self, class_id: str) -> str:
         """ "module", "dataset", … for a class by its bases; empty for a plain one."""
-        return family_of(list(self.bases_of(class_id)))
+        return family_of(self.bases_of(class_id))
 
     # Calls
 
@@ -860,6 +856,28 @@ def link(layout: ProjectLayout, summaries: Mapping[str, FileSummary], *, last: b
         path: msgspec.structs.replace(project.region_facts(path), layers=layers.get(path, LinkedLayers()))
         for path in project.summaries
     }
+
+
+def lineage(class_id: str, direct_bases: Callable[[str], list[str]], known: dict[str, list[str]]) -> list[str]:
+    """A class and all its bases, nearest first. `known` keeps what has been found: a long chain of classes is climbed
+    once.
+    """
+    chain: dict[str, None] = {}
+    current, bases = class_id, direct_bases(class_id)
+    while current not in known and current not in chain and len(bases) == 1:
+        chain[current] = None
+        current, bases = bases[0], direct_bases(bases[0])
+    if current not in known and current not in chain:
+        found, queue = {current: None}, bases
+        for base in queue:
+            if base not in found:
+                found[base] = None
+                queue.extend(direct_bases(base))
+        known[current] = list(found)
+    above = known.get(current, [])
+    for derived in reversed(chain):
+        above = known[derived] = [derived, *above]
+    return known[class_id]
 
 
 def family_of(bases: list[str]) -> str:
