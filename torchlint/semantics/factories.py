@@ -85,6 +85,24 @@ def _makes_on_host(module: Module, name: str, call: ast.Call) -> bool:
     return not module.inside_device_context(call)
 
 
+def counts_whole(call: ast.Call) -> bool:
+    """Whether an arange counts in whole numbers: no float literal or division among its arguments, and no float
+    dtype.
+    """
+    for keyword in call.keywords:
+        if keyword.arg == "dtype" and not ast.unparse(keyword.value).startswith(
+            ("torch.int", "torch.long", "torch.uint")
+        ):
+            return False
+    bounds = [*call.args, *(k.value for k in call.keywords if k.arg in ("start", "end", "step"))]
+    return not any(
+        (isinstance(node, ast.Constant) and isinstance(node.value, float))
+        or (isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Pow)))
+        for bound in bounds
+        for node in ast.walk(bound)
+    )
+
+
 def _fills(method: str) -> bool:
     """Whether a method writes values in place: torch's in-place methods end in one underscore."""
     return method.endswith("_") and not method.endswith("__")
