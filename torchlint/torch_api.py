@@ -353,6 +353,8 @@ STREAMING_PREFIXES = ("torchtext.datasets.", "webdataset.", "torchdata.datapipes
 
 # In-memory datasets: an item is an index into memory, without decoding (documentation, torch.utils.data).
 MEMORY_DATASETS = frozenset({"torch.utils.data.TensorDataset"})
+# Datasets whose items are those of others (torch.utils.data.dataset; StackDataset since 2.1 takes any sequences).
+DATASET_VIEWS = frozenset(f"torch.utils.data.{name}" for name in ("Subset", "ConcatDataset", "StackDataset"))
 
 DEVICE_WORDS = re.compile(
     r"""\.cuda\(|["']cuda[":']|\bcuda:|torch\.cuda\.\w*Tensor|\bdevice\s*=|\.to\(\s*(?:self\.)?(?:\w+\.)?device|"""

@@ -22,6 +22,7 @@ from torchlint.semantics.values import (
     TENSOR,
     UNKNOWN,
     Value,
+    dataset_parts,
     join,
     join_all,
     tensor_parts,
@@ -226,6 +227,8 @@ def binary(left: Value, right: Value, op: ast.operator) -> Value:
         return NDARRAY
     if a == "number" and b == "number":
         return NUMBER
+    if a == b == "dataset" and isinstance(op, ast.Add):
+        return join(left, right)
     if a == "string" and (b == "string" or isinstance(op, ast.Mod)):
         return STRING
     if a in ("list", "tuple") and b in ("list", "tuple") and isinstance(op, ast.Add):
@@ -456,6 +459,14 @@ def _made(kind: str, name: str, positional: list[Value]) -> Value:
     return Value(kind, name=name, host=True)
 
 
+def _dataset_view(name: str, given: list[Value]) -> Value:
+    """A dataset that takes its items from those it is given: all of them, the one or the one list that comes first."""
+    if not name.endswith("StackDataset"):
+        given = [iteration(value) if name.endswith("ConcatDataset") else value for value in given[:1]]
+    parts = dict.fromkeys(part for value in given for part in dataset_parts(value))
+    return Value("dataset", name=name, host=True, items=tuple(parts))
+
+
 def _wrapped(value: Value, last: str) -> Value:
     """An iterable inside tqdm, islice, list and the like: it gives the same items."""
     if value.kind in ("loader", "module"):
@@ -565,7 +576,9 @@ def _torch_call(
         flow.events[node] = "differentiate"
         return UNKNOWN
     if name == "torch.utils.data.random_split":
-        return Value("list", items=(Value("dataset", items=(first,) if first.kind == "dataset" else ()),))
+        return Value("list", items=(_dataset_view("torch.utils.data.Subset", values[:1]),))
+    if name in torch_api.DATASET_VIEWS:
+        return _dataset_view(name, values)
     if name in ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm", "torch.nn.utils.get_total_norm"):
         return Value("tensor", dtype="float", grad=False)
     if name == "torch.load":

@@ -763,7 +763,7 @@ class Module:
         """Whether a dataset class in view only indexes memory for an item."""
         getter = self.find_method(class_id, "__getitem__")
         if getter is None:
-            return False
+            return not torch_api.MEMORY_DATASETS.isdisjoint(self.bases_of(class_id))
         function = self.function_by_id(getter)
         return getter_indexes_memory(self, function) if function is not None else getter in self.linked.memory_getters
 
