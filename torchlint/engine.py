@@ -57,10 +57,10 @@ def check_module(
             found += findings
             errors += error
     suppressions = Suppressions.read(module.source, module.tree, today or datetime.date.today())
-    kept = [f for f in _one_per_line(module.source, found) if not _is_silenced(f, module.source, suppressions)]
+    kept = [f for f in _one_per_line(module.source, found) if not _is_silenced(f, suppressions)]
     if UNUSED_SUPPRESSION in enabled and not errors:
         unused = _unused_suppressions(module.source, suppressions, enabled, registry)
-        kept += [f for f in unused if not _is_silenced(f, module.source, suppressions)]
+        kept += [f for f in unused if not suppressions.silence_unused(f.node.lineno, f.rule.code, f.rule.name)]
         kept.sort(key=lambda finding: _order(module.source, finding))
     return Checked(tuple(kept), tuple(errors), suppressions.expire)
 
@@ -118,7 +118,7 @@ def _order(source: SourceFile, finding: Finding) -> tuple[int, str, int, str]:
     return start, finding.rule.code, end, finding.message
 
 
-def _is_silenced(finding: Finding, source: SourceFile, suppressions: Suppressions) -> bool:
+def _is_silenced(finding: Finding, suppressions: Suppressions) -> bool:
     return suppressions.silence(finding.node.lineno, finding.rule.code, finding.rule.name)
 
 
