@@ -50,7 +50,7 @@ def list_then_cat(source: SourceFile, growth: Growth) -> list[Edit]:
         raise Unfixable("the statement that grows the value cannot be replaced as a whole")
 
     pieces = _fresh_name(source, growth.path)
-    start = growth.start.value if growth.start else None
+    start = growth.start
     after = f"{growth.path} = {_joined(source, call, pieces, prepended)}"
     if first is not None:
         after += f" if {pieces} else {source.segment(start) if _is_blank(start) and start else growth.path}"
@@ -88,7 +88,7 @@ def _require_first_value(growth: Growth, others: list[ast.expr]) -> None:
     """Raises Unfixable where another branch than the join does not simply give the first piece, once."""
     first, start = growth.first, growth.start
     if first is None:
-        if start is None or _is_blank(start.value):
+        if start is None or _is_blank(start):
             raise Unfixable("the value before the loop is no tensor in view")
         return
     if last_name(growth.call.func) not in ("cat", "concat", "concatenate"):
@@ -113,7 +113,7 @@ def _asks_for_first(test: ast.expr, growth: Growth, when_true: bool) -> bool:
     """Whether a test tells the first iteration from the others: by the start value, or by the loop's own counter."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _asks_for_first(test.operand, growth, not when_true)
-    start = growth.start.value if growth.start else None
+    start = growth.start
     none = isinstance(start, ast.Constant) and start.value is None
     empty_list = isinstance(start, ast.List | ast.Tuple) and not start.elts
     if path_of(test) == growth.path:
