@@ -162,7 +162,17 @@ def test_move_argument_into(before: str, after: str | None) -> None:
         ("x = zeros(n)\nd = g()\nx = x.to(d)\n", None),
         ("x = zeros(n)\ng()\nx = x.to(a.d)\n", None),
         ("x = zeros(n); x = x.to(d)\n", None),
-        ("x = zeros(n)\nx = x.to(d)  # why\n", None),
+        ("x = zeros(n)\nx = x.to(d)  # why\n", "x = zeros(n, device=d)  # why\n"),
+        ("x = zeros(n)\nx = x.to(d)  # why", "x = zeros(n, device=d)  # why"),
+        ("x = zeros(\n  n\n)\ny\nx = x.to(d)\t# why\r\nz", "x = zeros(\n  n,\n  device=d\n)  # why\ny\nz"),
+        (
+            "if a:\n  x = zeros(n)  # how\n  y\n  x = x.to(d)  # why \n",
+            "if a:\n  x = zeros(n, device=d)  # how\n  y\n  # why \n",
+        ),
+        ("x = zeros(n)\nx = x.to(  # why\n  d)\n", None),
+        ("x = zeros(n); y\nx = x.to(d)  # why\n", None),
+        ("x = zeros(n)\nx = x.to(d); y  # why\n", None),
+        ("x = zeros(n)  # how\ny; x = x.to(d)  # why\n", None),
         ("x = zeros(n)\nif a:\n    x = x.to(d)\n", None),
     ],
 )
