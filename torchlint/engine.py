@@ -66,7 +66,7 @@ def check_module(
 
 
 def to_diagnostics(source: SourceFile, findings: Iterable[Finding], build_edits: bool) -> list[Diagnostic]:
-    """Findings as records. With `build_edits` their fixes are built, and one that cannot be built is left out."""
+    """Findings as records; a fix that cannot be built is left out. With `build_edits` the others carry their edits."""
     return [_diagnostic(source, finding, build_edits) for finding in findings]
 
 
@@ -177,6 +177,10 @@ def _location(source: SourceFile, offset: int) -> Location:
 
 def _fix_record(source: SourceFile, fix: Fix, build_edits: bool) -> FixRecord | None:
     if not build_edits:
+        from torchlint.fixing.splice import can_build
+
+        if not can_build(fix.build):
+            return None
         return FixRecord(fix.safety.value, fix.message, fix.reason)
     edits = build(fix)
     if not edits:

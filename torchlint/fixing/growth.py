@@ -17,6 +17,7 @@ from torchlint.fixing.splice import (
     reads_free,
     render,
     replacement,
+    spares_libcst,
 )
 from torchlint.fixing.statements import insert_after, insert_before
 from torchlint.semantics.names import last_name, path_of
@@ -380,6 +381,8 @@ def _fresh_name(source: SourceFile, path: str) -> str:
 
 def _joined(source: SourceFile, call: ast.Call, pieces: str, prepended: bool) -> str:
     """The join of all pieces, on one line, with the arguments of the join in the loop."""
+    if spares_libcst(source.segment(call)):
+        return pieces
     with libcst_border():
         import libcst as cst
 
@@ -429,6 +432,8 @@ def _rank(start: ast.expr | None) -> int:
 def _element_text(source: SourceFile, call: ast.Call, operand: ast.expr) -> str:
     """An operand's text, its own parentheses included."""
     elements = getattr(call.args[0], "elts", ())
+    if spares_libcst(source.segment(call)):
+        return source.segment(operand)
     with libcst_border():
         import libcst as cst
 

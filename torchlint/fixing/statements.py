@@ -17,6 +17,7 @@ from torchlint.fixing.splice import (
     path_to,
     render,
     replacement,
+    spares_libcst,
     unix_newlines,
 )
 from torchlint.source import Edit
@@ -31,11 +32,14 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 def decorate(source: SourceFile, function: Definition, decorator: str) -> list[Edit]:
     """Put the line `@decorator` right above a `def`, behind the decorators that it has."""
+    place = source.offset(function.lineno, function.col_offset)
+    if spares_libcst(decorator):
+        return _line_before(source, place, f"@{decorator}")
     with libcst_border():
         import libcst as cst
 
         line = render(cst.Decorator(cst.parse_expression(decorator))).strip()
-    return _line_before(source, source.offset(function.lineno, function.col_offset), line)
+    return _line_before(source, place, line)
 
 
 def insert_before(source: SourceFile, statement: ast.stmt, code: str) -> list[Edit]:
@@ -191,6 +195,8 @@ def _statement_start(source: SourceFile, statement: ast.stmt) -> int:
 
 def _statements(code: str) -> str:
     """`code` as libcst renders it, without its last newline. Raises Unfixable where it is no Python."""
+    if spares_libcst(code):
+        return code
     with libcst_border():
         import libcst as cst
 
