@@ -259,8 +259,7 @@ def call(
         # `for x, y in logger.log_every(loader, 10)`: the loader's batches, whatever the logger is
         return Value("iterator", name=_loader_mark(positional[0]), items=(iteration(positional[0]),))
     if kind == "unknown":
-        _unknown_call(flow, node, positional, keywords, starred)
-        return UNKNOWN
+        return _unknown_call(flow, node, positional, keywords, starred)
     if kind == "symbol":
         return _symbol_call(flow, node, callee.name, positional, keywords)
     if kind == "tensor" and callee.name and isinstance(node.func, ast.Attribute):
@@ -301,7 +300,7 @@ def _project_call(
     flow.calls[node] = ProjectCall(node, callee, tuple(positional), tuple(keywords), bound, starred)
 
 
-def _unknown_call(flow: Flow, node: ast.Call, positional: list[Value], keywords: Keywords, starred: bool) -> None:
+def _unknown_call(flow: Flow, node: ast.Call, positional: list[Value], keywords: Keywords, starred: bool) -> Value:
     """A call of something unknown: by its method's name it may still be an event, or a project method of unique
     name.
     """
@@ -310,9 +309,9 @@ def _unknown_call(flow: Flow, node: ast.Call, positional: list[Value], keywords:
         parameter = flow.module.parameter_reference(func)
         if parameter is not None:
             _project_call(flow, node, parameter, positional, keywords, starred)
-        return
+        return UNKNOWN
     if not isinstance(func, ast.Attribute):
-        return
+        return UNKNOWN
     name = func.attr
     if name == "backward" or name == "manual_backward":
         flow.events[node] = "backward"
@@ -322,6 +321,8 @@ def _unknown_call(flow: Flow, node: ast.Call, positional: list[Value], keywords:
         flow.events[node] = "differentiate"
     elif name not in torch_api.COMMON_METHODS:
         _project_call(flow, node, f"?.{name}", positional, keywords, starred, bound=True)
+        return flow.module.method_result(name)
+    return UNKNOWN
 
 
 def _steps_optimizer(flow: Flow, func: ast.Attribute, positional: list[Value]) -> bool:
@@ -744,8 +745,7 @@ def _method_call(
         return _super_method(flow, node, base, name, positional, keywords, starred)
     if kind in ("number", "device", "dtype"):
         return UNKNOWN
-    _unknown_call(flow, node, positional, keywords, starred)
-    return UNKNOWN
+    return _unknown_call(flow, node, positional, keywords, starred)
 
 
 def _super_method(
@@ -904,6 +904,7 @@ def _module_method(
             "no_sync",
         ):
             _project_call(flow, node, f"?.{name}", positional, keywords, starred, bound=True)
+            return flow.module.method_result(name)
     elif name == "register_buffer" and len(node.args) >= 2:
         _register(flow, node, positional)
     return UNKNOWN

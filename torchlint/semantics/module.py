@@ -480,6 +480,12 @@ class Module:
             return OPAQUE  # a well-known helper, in the project that publishes it
         return found
 
+    def method_result(self, name: str) -> Value:
+        """What a method gives on a receiver of unknown type, where one class of the project alone has one so named."""
+        reference = f"?.{name}()"
+        self.references.add(reference)
+        return self.linked.refs.get(reference, UNKNOWN)
+
     def parameter_reference(self, name: ast.Name) -> str | None:
         """A reference to a parameter, for the link step: what call sites pass says what calling it means."""
         scope = self.scope_of(name)

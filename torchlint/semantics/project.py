@@ -285,8 +285,8 @@ class Project:
     def resolve(self, reference: str) -> Value:
         """What a reference stands for, through re-exports, calls and attributes.
 
-        "pkg.mod:name" is a name of a module, "…()" the result of calling it, "….attr" a member, and "pkg.mod:f@x" what
-        all call sites pass for the parameter x of f.
+        "pkg.mod:name" is a name of a module, "…()" the result of calling it, "….attr" a member, "pkg.mod:f@x" what
+        all call sites pass for the parameter x of f, and "?.name" the one method of the project so named.
         """
         found = self._resolved.get(reference)
         if found is not None:
@@ -314,6 +314,8 @@ class Project:
             return Value("function", name=reference)
         if reference in self.classes:
             return Value("class", name=reference)
+        if reference.startswith("?.") and not reference.endswith("()"):
+            return self._only_method(reference[2:])
         function, at, parameter = reference.partition("@")
         if at:
             return self.parameters.get(function, {}).get(parameter, UNKNOWN)
@@ -324,6 +326,13 @@ class Project:
             return self._member(self.resolve(owner), name)
         module, _, name = reference.partition(":")
         return self._name_of(module, name)
+
+    def _only_method(self, name: str) -> Value:
+        """The method of that name, where the project has one alone."""
+        found = self._by_method.get(name, ())
+        if len(found) != 1 or name in self.classes[found[0].rpartition(".")[0]].properties:
+            return UNKNOWN
+        return Value("function", name=found[0])
 
     def _name_of(self, module: str, name: str) -> Value:
         """A module-level name, a star import's included, or a submodule."""
@@ -705,7 +714,7 @@ class Project:
                 for n in sorted(own)
                 if (told := {p: v for p, v in self.parameters.get(n, {}).items() if _tells(v)})
             },
-            refs={k: v for k, v in refs.items() if v.kind != "unknown"},
+            refs={k: v for k, v in refs.items() if v.kind != "unknown" and (k[0] != "?" or _tells(v))},
             classes=classes,
             hot=frozenset(own & self.hot),
             grad_off=frozenset(own & self.grad_off),
