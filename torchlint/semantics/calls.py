@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from torchlint import torch_api
+from torchlint.semantics.callables import result_of_callable
 from torchlint.semantics.names import path_of
 from torchlint.semantics.values import (
     CPU,
@@ -271,6 +272,8 @@ def call(
     if kind == "function" or kind == "bound":
         _project_call(flow, node, callee.name, positional, keywords, starred, bound=kind == "bound")
         return flow.module.function_result(callee.name)
+    if kind == "lambda" or kind == "either":
+        return result_of_callable(flow, node, callee, positional, keywords)
     if kind == "class":
         _project_call(flow, node, callee.name, positional, keywords, starred, bound=True)
         return _instance(flow, callee.name, positional, keywords)

@@ -17,6 +17,7 @@ import msgspec
 
 from torchlint import torch_api
 from torchlint.semantics import calls
+from torchlint.semantics.callables import lambda_value
 from torchlint.semantics.names import Class, Function, FunctionNode, Scope, path_of
 from torchlint.semantics.values import (
     EMPTY_DICT,
@@ -78,6 +79,9 @@ class Flow:
         self.declared: dict[tuple[Class, str], Value] = {}
         self.events: dict[ast.AST, str] = {}
         self.calls: dict[ast.Call, ProjectCall] = {}
+        self.lambdas: dict[str, tuple[ast.Lambda, Env]] = {}
+        self.lambda_calls: dict[ast.Call, tuple[ast.Lambda, tuple[Value, ...]]] = {}
+        self.open_lambdas: set[str] = set()
         self._finished: set[Scope] = set()
         self._started: set[Scope] = set()
         self._loops: list[_LoopState] = []
@@ -862,7 +866,7 @@ class Flow:
         for parameter in [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]:
             state[parameter.arg] = UNKNOWN
         self.eval(node.body, state)
-        return UNKNOWN
+        return lambda_value(self, node, state)
 
     def _named_expr(self, node: ast.NamedExpr, env: Env) -> Value:
         value = self.eval(node.value, env)

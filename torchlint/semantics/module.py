@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torchlint import torch_api
 from torchlint.semantics import calls
+from torchlint.semantics.callables import is_sync_lambda, sync_chain
 from torchlint.semantics.flow import Flow
 from torchlint.semantics.layers import Layers, summarize_layers
 from torchlint.semantics.loaders import getter_indexes_memory
@@ -723,13 +724,7 @@ class Module:
         body = [s for s in function.node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
         if len(body) != 1 or not isinstance(body[0], ast.Return) or not isinstance(body[0].value, ast.Call):
             return None
-        parameters = {p.arg for p in function.parameters}
-        node: ast.expr = body[0].value
-        syncs = False
-        while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            syncs = syncs or node.func.attr in ("item", "cpu", "tolist")
-            node = node.func.value
-        return body[0].value if syncs and isinstance(node, ast.Name) and node.id in parameters else None
+        return sync_chain(body[0].value, {p.arg for p in function.parameters})
 
     def inside_sync_wrapper(self, node: ast.AST) -> bool:
         """Whether `node` is the one sync chain of a helper that is reported at its call sites instead."""
@@ -742,15 +737,14 @@ class Module:
 
     def sync_wrapper_calls(self) -> list[ast.Call]:
         """Calls, in source order, of helpers whose whole body reads their parameter, with a tensor not on the host."""
-        if not self.linked.sync_wrappers:
-            return []
         self.flow.ensure_all()
-        found = [
-            call.node
+        given = {
+            call.node: call.positional
             for call in self.flow.calls.values()
-            if self.resolved_callee(call.callee) in self.linked.sync_wrappers
-            and any(v.kind == "tensor" and not v.host for v in call.positional)
-        ]
+            if self.linked.sync_wrappers and self.resolved_callee(call.callee) in self.linked.sync_wrappers
+        }
+        given |= {call: values for call, (node, values) in self.flow.lambda_calls.items() if is_sync_lambda(node)}
+        found = [call for call, values in given.items() if any(v.kind == "tensor" and not v.host for v in values)]
         return sorted(found, key=lambda c: (c.lineno, c.col_offset))
 
     def calls_of(self, name: str) -> list[ast.Call]:

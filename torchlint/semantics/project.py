@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from torchlint import torch_api
+from torchlint.semantics.callables import agreed
 from torchlint.semantics.layers import LayerSummary, LinkedLayers, link_layers
 from torchlint.semantics.values import UNKNOWN, Value, join_all, may_carry_graph
 
@@ -361,6 +362,8 @@ class Project:
             return self._external_result(value.name)
         if value.kind == "function":
             return self.settle(self.returns.get(value.name, UNKNOWN))
+        if value.kind == "either":
+            return agreed([self._called(part) for part in value.items])
         if value.kind == "module":
             forward = self.find_method(value.name, "forward") if ":" in value.name else None
             result = self.settle(self.returns[forward]) if forward is not None else UNKNOWN
@@ -703,6 +706,7 @@ class Project:
         refs = {reference: self.resolve(reference) for reference in summary.references}
         classes = self._classes_near(summary, refs)
         names = called | {v.name for v in refs.values() if v.kind == "function"}
+        names |= {part.name for v in refs.values() if v.kind == "either" for part in v.items}
         for facts in classes.values():
             names |= {f"{facts.id}.{method}" for method in facts.methods}
         names = {name for name in names if name in self.functions} | own

@@ -94,6 +94,8 @@ _NAMED_KINDS = frozenset(
         "accelerator",
     }
 )
+_CALLABLES = frozenset({"function", "bound", "lambda", "either"})
+_MOST_FUNCTIONS = 8
 
 
 def join(a: Value, b: Value) -> Value:
@@ -110,6 +112,8 @@ def join(a: Value, b: Value) -> Value:
             return msgspec.structs.replace(a if kind == "tensor" else b, sure=False)
         if {kind, b.kind} == {"list", "tuple"}:
             return Value("list", items=_join_elements(_as_list(a).items, _as_list(b).items))
+        if kind in _CALLABLES and b.kind in _CALLABLES:
+            return _either(a, b)
         return UNKNOWN if may_carry_graph(a) or may_carry_graph(b) else PLAIN
     if kind == "tensor":
         return Value(
@@ -142,7 +146,13 @@ def join(a: Value, b: Value) -> Value:
         return Value("dict", items=_join_elements(_as_list(a).items, _as_list(b).items))
     if kind in ("number", "string", "ndarray"):
         return Value(kind)
-    return UNKNOWN
+    return _either(a, b) if kind in _CALLABLES else UNKNOWN
+
+
+def _either(a: Value, b: Value) -> Value:
+    """One of several functions: what calling it gives is what all of them give."""
+    parts = dict.fromkeys([*(a.items if a.kind == "either" else (a,)), *(b.items if b.kind == "either" else (b,))])
+    return Value("either", items=tuple(parts)) if len(parts) <= _MOST_FUNCTIONS else UNKNOWN
 
 
 def join_all(values: tuple[Value, ...] | list[Value]) -> Value:
@@ -182,7 +192,7 @@ def may_carry_graph(value: Value) -> bool:
         return value.grad
     if value.kind in ("list", "tuple", "dict", "iterator", "set"):
         return any(may_carry_graph(item) for item in value.items)
-    return value.kind in ("ref", "instance")
+    return value.kind in ("ref", "instance", "lambda", "either")
 
 
 def tensor_parts(value: Value) -> list[Value]:
