@@ -700,3 +700,9 @@ def test_a_name_of_a_lambda_or_of_one_of_two_functions_gives_what_they_give(boun
 def test_what_a_lambda_holds_is_judged_for_all_its_calls() -> None:
     text = "import torch\ndef use(c):\n    f = lambda t: t.mean()\n    return f(torch.zeros(3)), f(c)\n"
     assert kind(module(text), "t.mean()") == "unknown"
+
+
+def test_lambdas_that_call_lambdas_are_followed_a_few_calls_deep() -> None:
+    steps = "".join(f"f{n} = lambda x: f{n - 1}(f{n - 1}(x))\n" for n in range(1, 40))
+    main = module(f"import torch\nf0 = lambda x: x * 2\n{steps}f1(torch.zeros(3))\nf39(torch.zeros(3))\n")
+    assert [kind(main, f"f{n}(torch.zeros(3))") for n in (1, 39)] == ["tensor", "unknown"]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from torchlint.semantics.flow import Env, Flow
 
 _SYNCS = ("item", "cpu", "tolist")
+_DEEPEST = 3  # lambdas that call lambdas are evaluated anew in each call
 
 
 def lambda_value(flow: Flow, node: ast.Lambda, state: Env) -> Value:
@@ -29,8 +30,8 @@ def result_of_callable(
     if callee.kind != "lambda":
         return flow.module.function_result(callee.name)
     node, seen = flow.lambdas.get(callee.name, (None, {}))
-    if node is None or callee.name in flow.open_lambdas:
-        return UNKNOWN  # another file's, or one that calls itself
+    if node is None or callee.name in flow.open_lambdas or len(flow.open_lambdas) >= _DEEPEST:
+        return UNKNOWN  # another file's, or one that calls itself or many others
     flow.lambda_calls[call] = (node, tuple(positional))
     starred = any(isinstance(argument, ast.Starred) for argument in call.args)
     names = [p.arg for p in (*node.args.posonlyargs, *node.args.args)]
