@@ -517,6 +517,17 @@ def test_a_clean_run_imports_neither_libcst_nor_rich_nor_torch(tmp_path: Path) -
     assert imported(tmp_path, watched, "a.py", "b.py", "-n")[-1] == "[]"
 
 
+def test_a_report_in_text_imports_no_libcst_and_marks_what_can_be_repaired(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        "import torch\n\nx = torch.zeros(9).to('cuda')\ny = torch.zeros(9).to(  # the first one\n    'cuda')\n"
+    )
+    *report, watched = imported(tmp_path, {"libcst"}, "a.py", "-n", "-q", "--output-format", "concise")
+    assert [line.split("`")[0] for line in report] == ["a.py:3:5: TL201 [*] ", "a.py:4:5: TL201 "]
+    (tmp_path / "a.py").write_text("import torch\n\nx = torch.zeros(9).to('cuda')\n")
+    assert imported(tmp_path, {"libcst"}, "a.py", "-n", "-q", "--output-format", "concise")[-1] == "[]"
+    assert watched == "['libcst']"
+
+
 def test_the_version_imports_nothing(tmp_path: Path) -> None:
     watched = {"argparse", "msgspec", "dataclasses", "rich"}
     assert imported(tmp_path, watched, "--version") == [f"torchlint {package.__version__}", "[]"]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torchlint.comments import find_spans
 from torchlint.fixing import edits
 from torchlint.fixing.edits import Edit, Unfixable
+from torchlint.fixing.splice import can_build
 from torchlint.semantics import Linked, Module, ProjectLayout
 from torchlint.semantics.growth import Growth, growth_by
 from torchlint.source import SourceFile
@@ -24,12 +25,16 @@ Operation = Callable[[SourceFile, ast.Module], list[Edit]]
 
 
 def edited(text: str, operation: Operation) -> str | None:
-    """The text after an operation, None where it cannot be done."""
+    """The text after an operation, None where it cannot be done; `can_build` has to say so without doing it."""
     source = SourceFile.from_text(Path("a.py"), text)
+    possible = can_build(lambda: operation(source, source.parse()))
     try:
-        return source.edited(operation(source, source.parse())).text
+        made = operation(source, source.parse())
     except Unfixable:
+        assert not possible
         return None
+    assert possible or not made
+    return source.edited(made).text
 
 
 def call(tree: ast.AST, name: str = "f") -> ast.Call:
@@ -162,7 +167,17 @@ def test_move_argument_into(before: str, after: str | None) -> None:
         ("x = zeros(n)\nd = g()\nx = x.to(d)\n", None),
         ("x = zeros(n)\ng()\nx = x.to(a.d)\n", None),
         ("x = zeros(n); x = x.to(d)\n", None),
-        ("x = zeros(n)\nx = x.to(d)  # why\n", None),
+        ("x = zeros(n)\nx = x.to(d)  # why\n", "x = zeros(n, device=d)  # why\n"),
+        ("x = zeros(n)\nx = x.to(d)  # why", "x = zeros(n, device=d)  # why"),
+        ("x = zeros(\n  n\n)\ny\nx = x.to(d)\t# why\r\nz", "x = zeros(\n  n,\n  device=d\n)  # why\ny\nz"),
+        (
+            "if a:\n  x = zeros(n)  # how\n  y\n  x = x.to(d)  # why \n",
+            "if a:\n  x = zeros(n, device=d)  # how\n  y\n  # why \n",
+        ),
+        ("x = zeros(n)\nx = x.to(  # why\n  d)\n", None),
+        ("x = zeros(n); y\nx = x.to(d)  # why\n", None),
+        ("x = zeros(n)\nx = x.to(d); y  # why\n", None),
+        ("x = zeros(n)  # how\ny; x = x.to(d)  # why\n", None),
         ("x = zeros(n)\nif a:\n    x = x.to(d)\n", None),
     ],
 )
@@ -245,7 +260,9 @@ def test_arguments_of_any_layout(
         after = source.edited(operation())
     except Unfixable:
         assert "#" in text.split("rest")[0]
+        assert not can_build(operation)
         return
+    assert can_build(operation)
     changed = call(after.parse(), "g")
     assert [keyword.arg for keyword in changed.keywords] == wanted
     assert [ast.dump(argument) for argument in changed.args] == [ast.dump(argument) for argument in target.args]
@@ -260,6 +277,17 @@ def comments(source: SourceFile) -> list[str]:
 def test_an_edit_is_as_small_as_can_be() -> None:
     source = SourceFile.from_text(Path("a.py"), "f(a, b)")
     assert edits.set_argument(source, call(source.parse()), "c", "1") == [Edit(6, 6, ", c=1")]
+
+
+def test_whether_an_edit_can_be_built_is_found_out_without_libcst() -> None:
+    program = (
+        "import sys, ast, torchlint.fixing.edits as e\nfrom pathlib import Path\n"
+        "from torchlint.fixing.splice import can_build\nfrom torchlint.source import SourceFile\n"
+        "s = SourceFile.from_text(Path('a.py'), 'f(1)')\ncall = s.parse().body[0].value\n"
+        "assert can_build(lambda: e.set_argument(s, call, 'a', '1')) and 'libcst' not in sys.modules\n"
+        "assert not can_build(lambda: e.drop_argument(s, call, 'a'))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 # Lines

@@ -301,6 +301,39 @@ def initialize(m):
 """
 
 
+GUARDS = [
+    ("if hasattr(m, 'bias') and m.bias is not None:\n    m.bias.data.zero_()", 1),
+    ("if getattr(m, 'bias', None) is not None:\n    m.bias.data.zero_()", 1),
+    ("if m.bias is None:\n    return\nm.bias.data.zero_()", 1),
+    ("if not m.training or m.bias is None:\n    return\nm.bias.data.zero_()", 1),
+    ("if hasattr(m, 'bias'):\n    m.bias.data.zero_()", 0),
+    ("if m.weight is None:\n    return\nm.bias.data.zero_()", 0),
+    ("if m.bias is None and m.training:\n    return\nm.bias.data.zero_()", 0),
+    ("if m.bias is None:\n    print(m)\nm.bias.data.zero_()", 0),
+    ("try:\n    nn.init.zeros_(m.bias)\nexcept AttributeError:\n    pass", 1),
+    ("try:\n    nn.init.ones_(m.weight)\n    m.bias.data.zero_()\nexcept AttributeError:\n    pass", 1),
+    ("try:\n    m.bias[0] = 1\nexcept (ValueError, TypeError):\n    print(m)", 1),
+    ("try:\n    torch.zero_(m.bias)\nexcept Exception:\n    pass", 1),
+    ("with contextlib.suppress(AttributeError):\n    m.bias.data.zero_()", 1),
+    ("try:\n    nn.init.zeros_(m.bias)\nexcept TypeError:\n    pass", 0),
+    ("try:\n    torch.zero_(m.bias)\nexcept AttributeError:\n    pass", 0),
+    ("try:\n    m.bias[0] = 1\nexcept AttributeError:\n    pass", 0),
+    ("try:\n    m.bias.data.zero_()\nexcept AttributeError:\n    raise", 0),
+    ("try:\n    m.bias.data.zero_()\n    nn.init.ones_(m.weight)\nexcept AttributeError:\n    pass", 0),
+    ("try:\n    for _ in m.layers:\n        m.bias.data.zero_()\nexcept AttributeError:\n    pass", 0),
+    ("try:\n    pass\nexcept AttributeError:\n    m.bias.data.zero_()", 0),
+]
+
+
+@pytest.mark.parametrize(("access", "found"), GUARDS)
+def test_initializers_that_guard_against_a_missing_bias_need_none(access: str, found: int) -> None:
+    initialize = INITIALIZER.format(kind="Conv2d", access=textwrap.indent(access, " " * 8).lstrip())
+    code = "import contextlib\n" + net(PAIR, "return self.bn(self.conv(x))") + initialize
+    assert len(biased(code + "Net(3).apply(initialize)\n")) == found
+    inside = access.replace("m.", "self.conv.").replace("(m,", "(self.conv,").replace("return", "raise ValueError")
+    assert len(biased("import contextlib\n" + net(f"{PAIR}\n{inside}", "return self.bn(self.conv(x))"))) == found
+
+
 @pytest.mark.parametrize(
     ("kind", "access", "call", "found"),
     [

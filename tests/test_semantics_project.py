@@ -352,6 +352,39 @@ def test_method_name_that_two_classes_share_resolves_to_neither() -> None:
     assert not hot(files, "meter.py")
 
 
+ENCODER = """
+    import torch
+    class Encoder:
+        def encode_torch(self, text):
+            return torch.tensor(self.ids(text))
+        @property
+        def table(self):
+            return torch.zeros(3)
+        def join(self, text):
+            return torch.zeros(3)
+        def ids(self, text):
+            return [ord(c) for c in text]
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ("encoder.encode_torch(text)", "tensor"),
+        ("load().encode_torch(text)", "tensor"),
+        ("encoder.table()", "unknown"),
+        ("encoder.join(text)", "unknown"),  # strings have one too
+        ("encoder.ids(text)", "unknown"),  # a list of numbers: it changes nothing
+    ],
+)
+def test_method_of_unique_name_on_an_unknown_receiver_gives_its_result(call: str, found: str) -> None:
+    main = f"import torch\ndef use(encoder, text):\n    return {call}\n"
+    assert kind(project({"encoder.py": ENCODER, "main.py": main})["main.py"], call) == found
+    shared = "import torch\nclass Other:\n    def encode_torch(self, text):\n        return torch.zeros(3)\n"
+    modules = project({"encoder.py": ENCODER, "other.py": shared, "main.py": main})
+    assert kind(modules["main.py"], call) == "unknown"
+
+
 def test_override_called_through_its_base_is_hot() -> None:
     files = {
         "base.py": """

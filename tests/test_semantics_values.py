@@ -653,3 +653,56 @@ v = w
 def test_list_with_one_device_tensor_gives_no_host_tensors() -> None:
     body = "ys = [torch.zeros(3), torch.zeros(3).cuda()]\nfor y in ys:\n    z = y\n"
     assert not is_host(body, "y")
+
+
+# Names of functions
+
+FUNCTIONS = """
+    import torch
+    def made(x):
+        return torch.zeros(3)
+    def other(x):
+        return torch.ones(3)
+    def counted(x):
+        return 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("bound", "call", "found"),
+    [
+        ("f = made if c else other", "f(1)", "tensor"),
+        ("if c:\n        f = made\n    else:\n        f = other", "f(1)", "tensor"),
+        ("f = made if c else lambda x: x + torch.zeros(3)", "f(1)", "tensor"),
+        ("f = made if c else counted", "f(1)", "unknown"),
+        ("f = made if c else c.other", "f(1)", "unknown"),
+        ("f = lambda x, y=2: x * 2", "f(made(1))", "tensor"),
+        ("f = lambda x, y=2: x * 2", "f(x=made(1), y=1)", "tensor"),
+        ("f = lambda x, y=2: x * 2", "f(3)", "number"),
+        ("f = lambda x, y=2: x * 2", "f(*c)", "unknown"),
+        ("f = lambda x: f(x)", "f(made(1))", "unknown"),
+        ("a = made(1)\n    f = lambda x: a", "f(3)", "tensor"),
+    ],
+)
+def test_a_name_of_a_lambda_or_of_one_of_two_functions_gives_what_they_give(bound: str, call: str, found: str) -> None:
+    assert (
+        kind(
+            module(
+                FUNCTIONS
+                + f"    def use(c):\n        {bound.replace(chr(10), chr(10) + '    ')}\n        return {call}\n"
+            ),
+            call,
+        )
+        == found
+    )
+
+
+def test_what_a_lambda_holds_is_judged_for_all_its_calls() -> None:
+    text = "import torch\ndef use(c):\n    f = lambda t: t.mean()\n    return f(torch.zeros(3)), f(c)\n"
+    assert kind(module(text), "t.mean()") == "unknown"
+
+
+def test_lambdas_that_call_lambdas_are_followed_a_few_calls_deep() -> None:
+    steps = "".join(f"f{n} = lambda x: f{n - 1}(f{n - 1}(x))\n" for n in range(1, 40))
+    main = module(f"import torch\nf0 = lambda x: x * 2\n{steps}f1(torch.zeros(3))\nf39(torch.zeros(3))\n")
+    assert [kind(main, f"f{n}(torch.zeros(3))") for n in (1, 39)] == ["tensor", "unknown"]

@@ -138,6 +138,30 @@ def test_suppressions_are_judged_by_the_rules_of_the_run() -> None:
     assert lint(text, tuple(code for code in REGISTRY if code not in ("TL993",))) == [("TL001", 1)]
 
 
+@pytest.mark.parametrize(
+    ("text", "fixed"),
+    [
+        ("x = 1  # torchlint: ignore\n", "x = 1\n"),
+        ("x = 1  # torchlint: ignore[TL]\n", "x = 1\n"),
+        ("x = 1  # torchlint: ignore  # why\n", "x = 1  # why\n"),
+        ("# torchlint: ignore-file\nx = 1\n", "x = 1\n"),
+        ("f(  # torchlint: ignore\n    1,  # torchlint: ignore: once more\n)\n", "f(\n    1,\n)\n"),
+        ("x = 1  # torchlint: ignore\nslow()  # torchlint: ignore\n", "x = 1\nslow()  # torchlint: ignore\n"),
+    ],
+)
+def test_a_suppression_of_everything_does_not_hide_that_it_is_unused(text: str, fixed: str) -> None:
+    sound = {code: rule for code, rule in REGISTRY.items() if code != "TL993"}
+    findings = check_module(parsed(text), sound, sound, TODAY).findings
+    assert spliced(text, sorted(edit for f in findings if f.fix for edit in f.fix.build())) == fixed
+    assert check_module(parsed(fixed), sound, sound, TODAY).findings == ()
+
+
+def test_what_is_silenced_as_a_whole_is_not_looked_into() -> None:
+    sound = {code: rule for code, rule in REGISTRY.items() if code != "TL993"}
+    text = "slow()  # torchlint: ignore  # torchlint: ignore[TL992]\n"
+    assert check_module(parsed(text), sound, sound, TODAY).findings == ()
+
+
 def test_unknown_codes_are_named() -> None:
     assert messages("slow()  # torchlint: ignore[TL991, TL777]\n") == ["there is no rule TL777"]
 

@@ -57,16 +57,16 @@ def check_module(
             found += findings
             errors += error
     suppressions = Suppressions.read(module.source, module.tree, today or datetime.date.today())
-    kept = [f for f in _one_per_line(module.source, found) if not _is_silenced(f, module.source, suppressions)]
+    kept = [f for f in _one_per_line(module.source, found) if not _is_silenced(f, suppressions)]
     if UNUSED_SUPPRESSION in enabled and not errors:
         unused = _unused_suppressions(module.source, suppressions, enabled, registry)
-        kept += [f for f in unused if not _is_silenced(f, module.source, suppressions)]
+        kept += [f for f in unused if not suppressions.silence_unused(f.node.lineno, f.rule.code, f.rule.name)]
         kept.sort(key=lambda finding: _order(module.source, finding))
     return Checked(tuple(kept), tuple(errors), suppressions.expire)
 
 
 def to_diagnostics(source: SourceFile, findings: Iterable[Finding], build_edits: bool) -> list[Diagnostic]:
-    """Findings as records. With `build_edits` their fixes are built, and one that cannot be built is left out."""
+    """Findings as records; a fix that cannot be built is left out. With `build_edits` the others carry their edits."""
     return [_diagnostic(source, finding, build_edits) for finding in findings]
 
 
@@ -118,7 +118,7 @@ def _order(source: SourceFile, finding: Finding) -> tuple[int, str, int, str]:
     return start, finding.rule.code, end, finding.message
 
 
-def _is_silenced(finding: Finding, source: SourceFile, suppressions: Suppressions) -> bool:
+def _is_silenced(finding: Finding, suppressions: Suppressions) -> bool:
     return suppressions.silence(finding.node.lineno, finding.rule.code, finding.rule.name)
 
 
@@ -177,6 +177,10 @@ def _location(source: SourceFile, offset: int) -> Location:
 
 def _fix_record(source: SourceFile, fix: Fix, build_edits: bool) -> FixRecord | None:
     if not build_edits:
+        from torchlint.fixing.splice import can_build
+
+        if not can_build(fix.build):
+            return None
         return FixRecord(fix.safety.value, fix.message, fix.reason)
     edits = build(fix)
     if not edits:

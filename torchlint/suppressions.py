@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _OTHER_COMMENT = r"\s\#\s|\#\s*(?:noqa|type:|torchlint:|pylint:|fmt:)"
 _DIRECTIVE = re.compile(
-    rf"\#\s*torchlint\s*:\s*(?P<kind>ignore-file|ignore)(?![\w-])\s*(?:\[(?P<codes>[^\]]*)\])?(?P<rest>(?:(?!{_OTHER_COMMENT}).)*)"
+    rf"\#\s*torchlint\s*:\s*(?P<kind>ignore-file|ignore)(?![\w-])(?:\s*\[(?P<codes>[^\]]*)\])?(?P<rest>(?:(?!{_OTHER_COMMENT}).)*)"
 )
 _NOQA = re.compile(r"\#\s*noqa(?!\w)(?P<colon>\s*:\s*(?P<codes>[A-Z]+[0-9]*(?:[,\s]+[A-Z]+[0-9]+)*)?)?", re.IGNORECASE)
 _UNTIL = re.compile(r"\(?\s*until\s*=\s*(?P<date>[\w-]+)\s*\)?", re.IGNORECASE)
@@ -66,6 +66,10 @@ class Directive:
         found = self.names is None or bool(matching)
         self.silenced_any |= found
         return found
+
+    def spells(self, code: str, name: str) -> bool:
+        """Whether the directive names just this rule, by its code or name."""
+        return any(wanted.upper() == code or wanted.lower() == name for wanted in self.names or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,16 @@ class Suppressions:
         # Every directive is asked, so that two comments for one finding both count as used.
         answers = [directive.silences(line, code, name) for directive in self.directives]
         return any(answers)
+
+    def silence_unused(self, line: int, code: str, name: str) -> bool:
+        """Whether a finding that a suppression at `line` is unused is itself silenced; `code` is the rule of such
+        findings.
+
+        A comment that means this rule only because it means every one has to have silenced something else: otherwise
+        it would hide that it is unused.
+        """
+        asked = [d for d in self.directives if d.kind == "noqa" or d.silenced_any or d.spells(code, name)]
+        return any(directive.silences(line, code, name) for directive in asked)
 
     def unused(
         self, source: SourceFile, enabled: Collection[str], known: Mapping[str, str], judge_bare: bool

@@ -353,6 +353,8 @@ STREAMING_PREFIXES = ("torchtext.datasets.", "webdataset.", "torchdata.datapipes
 
 # In-memory datasets: an item is an index into memory, without decoding (documentation, torch.utils.data).
 MEMORY_DATASETS = frozenset({"torch.utils.data.TensorDataset"})
+# Datasets whose items are those of others (torch.utils.data.dataset; StackDataset since 2.1 takes any sequences).
+DATASET_VIEWS = frozenset(f"torch.utils.data.{name}" for name in ("Subset", "ConcatDataset", "StackDataset"))
 
 # Whatever DEVICE_WORDS finds holds one of these, and a plain alternation of words is found ten times as fast.
 DEVICE_HINTS = re.compile("cuda|device|accelerate|Accelerator|lightning|DistributedDataParallel|mps|xpu")

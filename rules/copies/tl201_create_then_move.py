@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from torchlint import torch_api
 from torchlint.rule import Finding, Fix, Level, Rule, Safety
-from torchlint.semantics.factories import Creation, creation_moved_by
+from torchlint.semantics.factories import Creation, counts_whole, creation_moved_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -115,24 +115,6 @@ def _why_unsafe(creation: Creation) -> str:
         return "the tensor becomes a leaf, which the moved one is not"
     if creation.name in ("torch.linspace", "torch.logspace"):
         return "float steps may round differently on the device"
-    if creation.name == "torch.arange" and not _whole(creation.call):
+    if creation.name == "torch.arange" and not counts_whole(creation.call):
         return "float steps may round differently on the device"
     return ""
-
-
-def _whole(call: ast.Call) -> bool:
-    """Whether an arange counts in whole numbers: no float literal or division among its arguments, and no float
-    dtype.
-    """
-    for keyword in call.keywords:
-        if keyword.arg == "dtype" and not ast.unparse(keyword.value).startswith(
-            ("torch.int", "torch.long", "torch.uint")
-        ):
-            return False
-    bounds = [*call.args, *(k.value for k in call.keywords if k.arg in ("start", "end", "step"))]
-    return not any(
-        (isinstance(node, ast.Constant) and isinstance(node.value, float))
-        or (isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Pow)))
-        for bound in bounds
-        for node in ast.walk(bound)
-    )

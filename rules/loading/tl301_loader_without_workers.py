@@ -20,7 +20,8 @@ class LoaderWithoutWorkers(Rule):
 
     ## What it finds
     `DataLoader(…)` with `num_workers` missing or 0. Silent where `**kwargs` may carry it, where it comes from a
-    variable, for datasets in view that only index memory, and for a loader that is drawn from once.
+    variable, for datasets in view that only index memory (their subsets, splits and concatenations too), and for a
+    loader that is drawn from once.
 
     ## Why it costs
     With no workers the training loop itself loads, decodes and collates each batch, and the GPU waits for it. Worker

@@ -15,15 +15,17 @@ from torchlint.fixing.splice import (
     render,
     replacement,
     require_same_text,
+    spares_libcst,
     unix_newlines,
 )
+from torchlint.source import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import libcst as cst
 
-    from torchlint.source import Edit, SourceFile
+    from torchlint.source import SourceFile
 
 
 def set_argument(source: SourceFile, call: ast.Call, name: str, value: str) -> list[Edit]:
@@ -234,10 +236,11 @@ def replace_expression(source: SourceFile, node: ast.expr, new_text: str) -> lis
     """Put `new_text` in the place of `node`, in parentheses where the place may need them."""
     start, end = source.span(node)
     require_same_text(source, node)
-    with libcst_border():
-        import libcst as cst
+    if not spares_libcst(new_text):
+        with libcst_border():
+            import libcst as cst
 
-        new_text = render(cst.parse_expression(new_text))
+            new_text = render(cst.parse_expression(new_text))
     new = parsed_expression(new_text)
     if _binding_strength(new) < _binding_strength(node) and not _is_enclosed(source.text, start, end, new):
         new_text = f"({new_text})"
@@ -309,6 +312,9 @@ def _rewrite_call(
 ) -> list[Edit]:
     """The edits that turn `call` into what `change` makes of its libcst tree, which has to read as `meant`."""
     start, end = source.span(call)
+    if spares_libcst(source.text[start:end]):
+        require_same_text(source, call)
+        return [Edit(start, end, "")]
     with libcst_border():
         new = render(change(call_tree(source, call)))
         if ast.dump(parsed_expression(new)) != ast.dump(meant):

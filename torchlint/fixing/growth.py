@@ -17,6 +17,7 @@ from torchlint.fixing.splice import (
     reads_free,
     render,
     replacement,
+    spares_libcst,
 )
 from torchlint.fixing.statements import insert_after, insert_before
 from torchlint.semantics.names import last_name, path_of
@@ -50,7 +51,7 @@ def list_then_cat(source: SourceFile, growth: Growth) -> list[Edit]:
         raise Unfixable("the statement that grows the value cannot be replaced as a whole")
 
     pieces = _fresh_name(source, growth.path)
-    start = growth.start.value if growth.start else None
+    start = growth.start
     after = f"{growth.path} = {_joined(source, call, pieces, prepended)}"
     if first is not None:
         after += f" if {pieces} else {source.segment(start) if _is_blank(start) and start else growth.path}"
@@ -88,7 +89,7 @@ def _require_first_value(growth: Growth, others: list[ast.expr]) -> None:
     """Raises Unfixable where another branch than the join does not simply give the first piece, once."""
     first, start = growth.first, growth.start
     if first is None:
-        if start is None or _is_blank(start.value):
+        if start is None or _is_blank(start):
             raise Unfixable("the value before the loop is no tensor in view")
         return
     if last_name(growth.call.func) not in ("cat", "concat", "concatenate"):
@@ -113,7 +114,7 @@ def _asks_for_first(test: ast.expr, growth: Growth, when_true: bool) -> bool:
     """Whether a test tells the first iteration from the others: by the start value, or by the loop's own counter."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _asks_for_first(test.operand, growth, not when_true)
-    start = growth.start.value if growth.start else None
+    start = growth.start
     none = isinstance(start, ast.Constant) and start.value is None
     empty_list = isinstance(start, ast.List | ast.Tuple) and not start.elts
     if path_of(test) == growth.path:
@@ -380,6 +381,8 @@ def _fresh_name(source: SourceFile, path: str) -> str:
 
 def _joined(source: SourceFile, call: ast.Call, pieces: str, prepended: bool) -> str:
     """The join of all pieces, on one line, with the arguments of the join in the loop."""
+    if spares_libcst(source.segment(call)):
+        return pieces
     with libcst_border():
         import libcst as cst
 
@@ -429,6 +432,8 @@ def _rank(start: ast.expr | None) -> int:
 def _element_text(source: SourceFile, call: ast.Call, operand: ast.expr) -> str:
     """An operand's text, its own parentheses included."""
     elements = getattr(call.args[0], "elts", ())
+    if spares_libcst(source.segment(call)):
+        return source.segment(operand)
     with libcst_border():
         import libcst as cst
 

@@ -11,13 +11,14 @@ import ast
 import re
 from collections import Counter
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from torchlint.comments import find_spans
 from torchlint.source import Edit, SourceFile, common_affixes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import libcst as cst
 
@@ -25,9 +26,31 @@ if TYPE_CHECKING:
 BLOCKS = ("body", "orelse", "finalbody")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
+_probing: ContextVar[bool] = ContextVar("probing", default=False)
+
 
 class Unfixable(Exception):  # noqa: N818  (it is an answer, not a fault)
     """The text does not allow this edit; the message says why."""
+
+
+def can_build(build: Callable[[], Sequence[Edit] | None]) -> bool:
+    """Whether an edit can be built, found out without libcst where that is possible: importing it takes longer than
+    checking a small project.
+    """
+    token = _probing.set(True)
+    try:
+        return bool(build())
+    except Exception:
+        return False
+    finally:
+        _probing.reset(token)
+
+
+def spares_libcst(code: str) -> bool:
+    """Whether only the answer of `can_build` is wanted, and libcst would not change it: what it is given is our own,
+    or holds no comment, which is all that stops the edits of an expression.
+    """
+    return _probing.get() and not comments_in(code)
 
 
 @contextmanager

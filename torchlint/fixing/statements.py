@@ -17,6 +17,7 @@ from torchlint.fixing.splice import (
     path_to,
     render,
     replacement,
+    spares_libcst,
     unix_newlines,
 )
 from torchlint.source import Edit
@@ -31,11 +32,14 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 def decorate(source: SourceFile, function: Definition, decorator: str) -> list[Edit]:
     """Put the line `@decorator` right above a `def`, behind the decorators that it has."""
+    place = source.offset(function.lineno, function.col_offset)
+    if spares_libcst(decorator):
+        return _line_before(source, place, f"@{decorator}")
     with libcst_border():
         import libcst as cst
 
         line = render(cst.Decorator(cst.parse_expression(decorator))).strip()
-    return _line_before(source, source.offset(function.lineno, function.col_offset), line)
+    return _line_before(source, place, line)
 
 
 def insert_before(source: SourceFile, statement: ast.stmt, code: str) -> list[Edit]:
@@ -59,14 +63,51 @@ def insert_after(source: SourceFile, statement: ast.stmt, code: str) -> list[Edi
 
 def drop_statement(source: SourceFile, statement: ast.stmt) -> list[Edit]:
     """Delete the lines of a statement. The caller knows that another one is left in its block."""
-    start = _statement_start(source, statement)
-    start -= len(_indentation(source, start))
-    end = source.span(statement)[1]
-    if _line_end(source, end) != end + len(source.text[end:]) - len(source.text[end:].lstrip(" \t")):
+    if _comment_behind(source, statement):
         raise Unfixable("a comment would be lost")
-    end = _line_end(source, end)
+    return _drop_lines(source, statement)
+
+
+def move_into_statement(
+    source: SourceFile, move: ast.Call, factory: ast.Call, move_statement: ast.Assign
+) -> list[Edit]:
+    """`x = torch.zeros(n)` … `x = x.to(device)` → `x = torch.zeros(n, device=device)`.
+
+    A comment behind the move goes behind the creation, or stays on a line of its own where one is there already. The
+    caller knows that nothing between the two uses x, and that both are of one block.
+    """
+    if move_statement.value is not move:
+        raise Unfixable("the statement does more than to move")
+    device = moved_device(source, move, factory)
+    creation = _creation_before(source, factory, move_statement, parsed_expression(device))
+    edits = set_argument(source, factory, "device", device)
+    comment = _comment_behind(source, move_statement)
+    if not comment:
+        return [*edits, *_drop_lines(source, move_statement)]
+    if _comment_behind(source, creation):
+        start, end = source.span(move_statement)
+        _indentation(source, start)
+        if comments_in(source.text[start:end]):
+            raise Unfixable("a comment would be lost")
+        return [*edits, Edit(start, source.text.index("#", end), "")]
+    behind = _line_end(source, source.span(creation)[1])
+    return [*edits, Edit(behind, behind, f"  {comment}"), *_drop_lines(source, move_statement)]
+
+
+def _comment_behind(source: SourceFile, statement: ast.stmt) -> str:
+    """The comment that follows a statement on its last line."""
+    end = source.span(statement)[1]
+    return source.text[end : _line_end(source, end)].strip()
+
+
+def _drop_lines(source: SourceFile, statement: ast.stmt) -> list[Edit]:
+    """The deletion of a statement's lines, with what stands behind it. Raises Unfixable where it holds a comment."""
+    start, end = source.span(statement)
     if comments_in(source.text[start:end]):
         raise Unfixable("a comment would be lost")
+    start = _statement_start(source, statement)
+    start -= len(_indentation(source, start))
+    end = _line_end(source, end)
     number = source.position(end)[0]
     if number < len(source.line_starts):
         return [Edit(start, source.line_starts[number], "")]
@@ -75,26 +116,14 @@ def drop_statement(source: SourceFile, statement: ast.stmt) -> list[Edit]:
     return [Edit(before, end, "")]
 
 
-def move_into_statement(
-    source: SourceFile, move: ast.Call, factory: ast.Call, move_statement: ast.Assign
-) -> list[Edit]:
-    """`x = torch.zeros(n)` … `x = x.to(device)` → `x = torch.zeros(n, device=device)`.
-
-    The caller knows that nothing between the two uses x, and that both are of one block.
+def _creation_before(source: SourceFile, first: ast.expr, last: ast.stmt, value: ast.expr) -> ast.stmt:
+    """The statement of `first`, in the block of `last`. Raises Unfixable where one from it on to `last` may change
+    what `value` reads.
     """
-    if move_statement.value is not move:
-        raise Unfixable("the statement does more than to move")
-    device = moved_device(source, move, factory)
-    _require_unchanged(source, factory, move_statement, parsed_expression(device))
-    return [*set_argument(source, factory, "device", device), *drop_statement(source, move_statement)]
-
-
-def _require_unchanged(source: SourceFile, first: ast.expr, last: ast.stmt, value: ast.expr) -> None:
-    """Raises Unfixable where the statements between two of one block may change what `value` reads."""
     *_, parent, found = path_to(source.parse(), last)
     blocks = [block for block in (getattr(parent, name, None) for name in BLOCKS) if isinstance(block, list)]
     block = next(block for block in blocks if found in block)
-    before = [
+    before: list[ast.stmt] = [
         s for s in block[: block.index(found)] if (s.end_lineno, s.end_col_offset) > (first.lineno, first.col_offset)
     ]
     if not before or before[0].lineno > first.lineno:
@@ -106,6 +135,7 @@ def _require_unchanged(source: SourceFile, first: ast.expr, last: ast.stmt, valu
             raise Unfixable("the device is known only after the creation")
         if not fixed and (isinstance(node, ast.Call) or isinstance(getattr(node, "ctx", None), ast.Store)):
             raise Unfixable("the device may be known only after the creation")
+    return before[0]
 
 
 def wrap_in_with(source: SourceFile, statements: Sequence[ast.stmt], context: str) -> list[Edit]:
@@ -165,6 +195,8 @@ def _statement_start(source: SourceFile, statement: ast.stmt) -> int:
 
 def _statements(code: str) -> str:
     """`code` as libcst renders it, without its last newline. Raises Unfixable where it is no Python."""
+    if spares_libcst(code):
+        return code
     with libcst_border():
         import libcst as cst
 

@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from torchlint import torch_api
+from torchlint.semantics.callables import result_of_callable
 from torchlint.semantics.names import path_of
 from torchlint.semantics.values import (
     CPU,
@@ -22,6 +23,7 @@ from torchlint.semantics.values import (
     TENSOR,
     UNKNOWN,
     Value,
+    dataset_parts,
     join,
     join_all,
     tensor_parts,
@@ -226,6 +228,8 @@ def binary(left: Value, right: Value, op: ast.operator) -> Value:
         return NDARRAY
     if a == "number" and b == "number":
         return NUMBER
+    if a == b == "dataset" and isinstance(op, ast.Add):
+        return join(left, right)
     if a == "string" and (b == "string" or isinstance(op, ast.Mod)):
         return STRING
     if a in ("list", "tuple") and b in ("list", "tuple") and isinstance(op, ast.Add):
@@ -256,8 +260,7 @@ def call(
         # `for x, y in logger.log_every(loader, 10)`: the loader's batches, whatever the logger is
         return Value("iterator", name=_loader_mark(positional[0]), items=(iteration(positional[0]),))
     if kind == "unknown":
-        _unknown_call(flow, node, positional, keywords, starred)
-        return UNKNOWN
+        return _unknown_call(flow, node, positional, keywords, starred)
     if kind == "symbol":
         return _symbol_call(flow, node, callee.name, positional, keywords)
     if kind == "tensor" and callee.name and isinstance(node.func, ast.Attribute):
@@ -269,6 +272,8 @@ def call(
     if kind == "function" or kind == "bound":
         _project_call(flow, node, callee.name, positional, keywords, starred, bound=kind == "bound")
         return flow.module.function_result(callee.name)
+    if kind == "lambda" or kind == "either":
+        return result_of_callable(flow, node, callee, positional, keywords)
     if kind == "class":
         _project_call(flow, node, callee.name, positional, keywords, starred, bound=True)
         return _instance(flow, callee.name, positional, keywords)
@@ -298,7 +303,7 @@ def _project_call(
     flow.calls[node] = ProjectCall(node, callee, tuple(positional), tuple(keywords), bound, starred)
 
 
-def _unknown_call(flow: Flow, node: ast.Call, positional: list[Value], keywords: Keywords, starred: bool) -> None:
+def _unknown_call(flow: Flow, node: ast.Call, positional: list[Value], keywords: Keywords, starred: bool) -> Value:
     """A call of something unknown: by its method's name it may still be an event, or a project method of unique
     name.
     """
@@ -307,9 +312,9 @@ def _unknown_call(flow: Flow, node: ast.Call, positional: list[Value], keywords:
         parameter = flow.module.parameter_reference(func)
         if parameter is not None:
             _project_call(flow, node, parameter, positional, keywords, starred)
-        return
+        return UNKNOWN
     if not isinstance(func, ast.Attribute):
-        return
+        return UNKNOWN
     name = func.attr
     if name == "backward" or name == "manual_backward":
         flow.events[node] = "backward"
@@ -319,6 +324,8 @@ def _unknown_call(flow: Flow, node: ast.Call, positional: list[Value], keywords:
         flow.events[node] = "differentiate"
     elif name not in torch_api.COMMON_METHODS:
         _project_call(flow, node, f"?.{name}", positional, keywords, starred, bound=True)
+        return flow.module.method_result(name)
+    return UNKNOWN
 
 
 def _steps_optimizer(flow: Flow, func: ast.Attribute, positional: list[Value]) -> bool:
@@ -456,6 +463,14 @@ def _made(kind: str, name: str, positional: list[Value]) -> Value:
     return Value(kind, name=name, host=True)
 
 
+def _dataset_view(name: str, given: list[Value]) -> Value:
+    """A dataset that takes its items from those it is given: all of them, the one or the one list that comes first."""
+    if not name.endswith("StackDataset"):
+        given = [iteration(value) if name.endswith("ConcatDataset") else value for value in given[:1]]
+    parts = dict.fromkeys(part for value in given for part in dataset_parts(value))
+    return Value("dataset", name=name, host=True, items=tuple(parts))
+
+
 def _wrapped(value: Value, last: str) -> Value:
     """An iterable inside tqdm, islice, list and the like: it gives the same items."""
     if value.kind in ("loader", "module"):
@@ -565,7 +580,9 @@ def _torch_call(
         flow.events[node] = "differentiate"
         return UNKNOWN
     if name == "torch.utils.data.random_split":
-        return Value("list", items=(Value("dataset", items=(first,) if first.kind == "dataset" else ()),))
+        return Value("list", items=(_dataset_view("torch.utils.data.Subset", values[:1]),))
+    if name in torch_api.DATASET_VIEWS:
+        return _dataset_view(name, values)
     if name in ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm", "torch.nn.utils.get_total_norm"):
         return Value("tensor", dtype="float", grad=False)
     if name == "torch.load":
@@ -731,8 +748,7 @@ def _method_call(
         return _super_method(flow, node, base, name, positional, keywords, starred)
     if kind in ("number", "device", "dtype"):
         return UNKNOWN
-    _unknown_call(flow, node, positional, keywords, starred)
-    return UNKNOWN
+    return _unknown_call(flow, node, positional, keywords, starred)
 
 
 def _super_method(
@@ -891,6 +907,7 @@ def _module_method(
             "no_sync",
         ):
             _project_call(flow, node, f"?.{name}", positional, keywords, starred, bound=True)
+            return flow.module.method_result(name)
     elif name == "register_buffer" and len(node.args) >= 2:
         _register(flow, node, positional)
     return UNKNOWN

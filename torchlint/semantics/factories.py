@@ -41,9 +41,26 @@ def creation_moved_by(module: Module, move: ast.Call) -> Creation | None:
     receiver = move.func.value
     direct = _creation_in(module, receiver)
     if direct is not None:
-        return Creation(direct[0], direct[1], move, direct[2])
+        return Creation(direct[0], direct[1], move, direct[2]) if not _left_out_elsewhere(module, move) else None
     path = path_of(receiver)
     return _bound_creation(module, move, path) if path is not None else None
+
+
+def _left_out_elsewhere(module: Module, move: ast.Call) -> bool:
+    """Whether a conditional expression around a move makes the same without it: `zeros(n).cuda() if gpu else zeros(n)`.
+
+    That is a move under a condition, as in `x.cuda() if gpu else x`.
+    """
+    assert isinstance(move.func, ast.Attribute)
+    child: ast.AST = move
+    while not isinstance(parent := module.parents[child], ast.stmt):
+        if isinstance(parent, ast.IfExp) and child is not parent.test:
+            other = parent.orelse if child is parent.body else parent.body
+            without = ast.dump(child).replace(ast.dump(move), ast.dump(move.func.value), 1)
+            if ast.dump(other) == without:
+                return True
+        child = parent
+    return False
 
 
 def _creation_in(module: Module, node: ast.expr) -> tuple[str, ast.Call, bool] | None:
@@ -83,6 +100,24 @@ def _makes_on_host(module: Module, name: str, call: ast.Call) -> bool:
     ):
         return False
     return not module.inside_device_context(call)
+
+
+def counts_whole(call: ast.Call) -> bool:
+    """Whether an arange counts in whole numbers: no float literal or division among its arguments, and no float
+    dtype.
+    """
+    for keyword in call.keywords:
+        if keyword.arg == "dtype" and not ast.unparse(keyword.value).startswith(
+            ("torch.int", "torch.long", "torch.uint")
+        ):
+            return False
+    bounds = [*call.args, *(k.value for k in call.keywords if k.arg in ("start", "end", "step"))]
+    return not any(
+        (isinstance(node, ast.Constant) and isinstance(node.value, float))
+        or (isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Pow)))
+        for bound in bounds
+        for node in ast.walk(bound)
+    )
 
 
 def _fills(method: str) -> bool:

@@ -17,6 +17,7 @@ import msgspec
 
 from torchlint import torch_api
 from torchlint.semantics import calls
+from torchlint.semantics.callables import lambda_value
 from torchlint.semantics.names import Class, Function, FunctionNode, Scope, path_of
 from torchlint.semantics.values import (
     EMPTY_DICT,
@@ -91,6 +92,9 @@ class Flow:
         self.calls: dict[ast.Call, ProjectCall] = {}
         self.open_parameters: dict[Function, list[str]] = {}  # of which nothing is known here
         self.asked: dict[Function, set[str]] = {}  # attributes of other files' classes, not known yet
+        self.lambdas: dict[str, tuple[ast.Lambda, Env]] = {}
+        self.lambda_calls: dict[ast.Call, tuple[ast.Lambda, tuple[Value, ...]]] = {}
+        self.open_lambdas: set[str] = set()
         self._finished: set[Scope] = set()
         self._started: set[Scope] = set()
         self._results: dict[Function, Value] = {}  # of finished functions
@@ -154,12 +158,12 @@ class Flow:
         means does not depend on flow.
         """
         while node.__class__ is ast.Attribute:
-            node = node.value  # type: ignore[attr-defined]
+            node = node.value
         if node.__class__ is not ast.Name:
             return False
         current: Scope | None = scope
         while current is not None and current.parent is not None:
-            if node.id in current.bindings:  # type: ignore[attr-defined]
+            if node.id in current.bindings:
                 return False
             current = current.parent
         return scope is not self.module.index.root
@@ -410,8 +414,8 @@ class Flow:
     def assign(self, target: ast.expr, value: Value, env: Env) -> None:
         """Bind `value` to a target, unpacking as Python does."""
         if target.__class__ is _NAME:
-            self._bind_name(target.id, value, env)  # type: ignore[attr-defined]
-            self.values[target] = env[target.id]  # type: ignore[attr-defined]
+            self._bind_name(target.id, value, env)
+            self.values[target] = env[target.id]
         elif isinstance(target, (ast.Tuple, ast.List)):
             self._unpack(target, value, env)
         elif isinstance(target, ast.Starred):
@@ -933,7 +937,7 @@ class Flow:
         for parameter in [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]:
             state[parameter.arg] = UNKNOWN
         self.eval(node.body, state)
-        return UNKNOWN
+        return lambda_value(self, node, state)
 
     def _named_expr(self, node: ast.NamedExpr, env: Env) -> Value:
         value = self.eval(node.value, env)
@@ -967,7 +971,7 @@ class Flow:
 def _constant(node: ast.expr) -> Value:
     value = node.value if isinstance(node, ast.Constant) else ...
     if value.__class__ is str and value in _DEVICE_NAMES:
-        return _DEVICE_NAMES[value]  # type: ignore[index]
+        return _DEVICE_NAMES[value]
     return _LITERALS.get(value.__class__, UNKNOWN)
 
 

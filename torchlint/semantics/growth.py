@@ -21,8 +21,8 @@ _SHAPE_METHODS = frozenset({"size", "numel", "dim", "nelement", "__len__"})
 class Growth:
     """`statement` binds `path` to `call`, a join of its old value and new parts, on each iteration of `loop`.
 
-    start: the assignment in view that gives the value before the loop (None where it is not in view, or where a joined
-    part is not made in the loop and may change later).
+    start: what an assignment in view gives as the value before the loop (None where it is not in view, where a joined
+    part is not made in the loop and may change later, or where `statement` binds other names too).
     first: the `if` that gives the first value instead of joining (`if x is None: x = y`), if there is one.
     """
 
@@ -30,7 +30,7 @@ class Growth:
     call: ast.Call
     statement: ast.Assign
     loop: LoopNode
-    start: ast.Assign | None
+    start: ast.expr | None
     first: ast.If | ast.IfExp | None
 
 
@@ -46,22 +46,42 @@ def growth_by(module: Module, call: ast.Call) -> Growth | None:
         or len(statement.targets) != 1
     ):
         return None
-    path = path_of(statement.targets[0]) or _subscript_path(statement.targets[0])
+    target, value = _pair_of(statement, call)
+    path = path_of(target) or _subscript_path(target)
     if path is None:
         return None
     grown = [_same_place(operand, path) for operand in operands.elts]
     if not any(grown) or all(grown):
         return None  # nothing is added, or the value is doubled: each copy then pays for itself
-    choice = _choice_around(statement, call)
+    choice = _choice_around(value, call)
     if choice is False:
         return None
     first = choice if isinstance(choice, ast.IfExp) else _first_test(module, statement, path)
-    loop = _carrying_loop(module, statement, path, first)
+    loop = _carrying_loop(module, statement, target, path, first)
     if loop is None or _periodic(module, statement, loop, first) or _needed(module, loop, statement, call, path, first):
         return None
     # a buffer made before the loop may be filled anew on each iteration: a list would hold it many times
     fresh = all(_bound_in(loop, operand) for operand, old in zip(operands.elts, grown, strict=True) if not old)
+    fresh = fresh and target is statement.targets[0]
     return Growth(path, call, statement, loop, _start_of(module, loop, path) if fresh else None, first)
+
+
+def _pair_of(statement: ast.Assign, call: ast.Call) -> tuple[ast.expr, ast.expr]:
+    """The target and value that belong to a call: those of the statement, or of its place in `a, b = x, y`."""
+    for target, value in _pairs(statement.targets[0], statement.value):
+        if call is value or (isinstance(value, ast.IfExp) and call in (value.body, value.orelse)):
+            return target, value
+    return statement.targets[0], statement.value
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """Each target with its own value, where a tuple is bound to a tuple; else the two as they are."""
+    tuples = (ast.Tuple, ast.List)
+    if not (isinstance(target, tuples) and isinstance(value, tuples) and len(target.elts) == len(value.elts)):
+        return [(target, value)]
+    if any(isinstance(element, ast.Starred) for element in [*target.elts, *value.elts]):
+        return [(target, value)]
+    return list(zip(target.elts, value.elts, strict=True))
 
 
 def _bound_in(loop: LoopNode, operand: ast.expr) -> bool:
@@ -75,11 +95,10 @@ def _bound_in(loop: LoopNode, operand: ast.expr) -> bool:
     )
 
 
-def _choice_around(statement: ast.Assign, call: ast.Call) -> ast.IfExp | bool | None:
+def _choice_around(value: ast.expr, call: ast.Call) -> ast.IfExp | bool | None:
     """The conditional expression that holds the join, None where the join is the whole value, False for anything
     else.
     """
-    value = statement.value
     if value is call:
         return None
     if isinstance(value, ast.IfExp) and call in (value.body, value.orelse):
@@ -106,17 +125,17 @@ def _first_test(module: Module, statement: ast.Assign, path: str) -> ast.If | No
 
 
 def _binds(statement: ast.stmt, path: str) -> bool:
-    return isinstance(statement, ast.Assign) and any(_same_place(t, path) for t in statement.targets)
+    return isinstance(statement, ast.Assign) and any(_binds_in(t, path) for t in statement.targets)
 
 
 def _carrying_loop(
-    module: Module, statement: ast.Assign, path: str, first: ast.If | ast.IfExp | None
+    module: Module, statement: ast.Assign, target: ast.expr, path: str, first: ast.If | ast.IfExp | None
 ) -> LoopNode | None:
     """The innermost loop from one iteration of which to the next the value carries."""
     for loop in module.regions.loops_around(statement):
         if not isinstance(loop, LOOPS):
             return None
-        if _key_changes(loop, statement.targets[0]):
+        if _key_changes(loop, target):
             continue
         return loop if not _reset_inside(loop, statement, path, first) else None
     return None
@@ -207,18 +226,16 @@ def _method_reads(module: Module, loop: LoopNode, path: str) -> bool:
     return False
 
 
-def _start_of(module: Module, loop: LoopNode, path: str) -> ast.Assign | None:
-    """The last statement before the loop, in the loop's own block, that binds the value."""
+def _start_of(module: Module, loop: LoopNode, path: str) -> ast.expr | None:
+    """What the last statement before the loop, in the loop's own block, that binds the value binds it to."""
     block = module.block_of(loop)
     if block is None:
         return None
     for statement in reversed(block[: block.index(loop)]):
-        if (
-            isinstance(statement, ast.Assign)
-            and len(statement.targets) == 1
-            and _same_place(statement.targets[0], path)
-        ):
-            return statement
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            for target, value in reversed(_pairs(statement.targets[0], statement.value)):
+                if _same_place(target, path):
+                    return value
         if any(
             isinstance(n, (ast.Name, ast.Attribute, ast.Subscript))
             and _same_place(n, path)

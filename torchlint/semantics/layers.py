@@ -15,7 +15,6 @@ from torchlint.semantics.layers_facts import (
     LayerSummary,
     LinkedLayers,
     argument,
-    asks_for_bias,
     bias_codes,
     has_star,
     link_layers,
@@ -25,6 +24,7 @@ from torchlint.semantics.layers_facts import (
 )
 from torchlint.semantics.layers_flow import LayerFlow
 from torchlint.semantics.layers_graph import BATCH_NORMS, Layer
+from torchlint.semantics.layers_guards import asks_for_bias
 from torchlint.semantics.layers_roots import pairing_roots, root_of, with_users
 from torchlint.semantics.layers_widths import Width, literal_sizes, unaligned_widths
 

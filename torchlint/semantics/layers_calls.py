@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from torchlint.semantics.layers_facts import asks_for_bias, is_super
+from torchlint.semantics.layers_facts import is_super
 from torchlint.semantics.layers_graph import (
     IDENTITY,
     NO_MODULES,
@@ -20,6 +20,7 @@ from torchlint.semantics.layers_graph import (
     extend,
     repeat,
 )
+from torchlint.semantics.layers_guards import asks_for_bias
 from torchlint.semantics.layers_values import PAIRED_MODULES, SHAPE_WORDS, Expressions
 from torchlint.semantics.names import Function, last_name, path_of
 
@@ -215,6 +216,8 @@ class Calls(Expressions):
             return self._contained(node, name)
         if name in ("builtins.getattr", "builtins.setattr") and node.args and self.is_self(node.args[0]):
             return self._by_name(node, name)
+        if name == "builtins.getattr" and len(node.args) > 1 and path_of(node.args[0]) is not None:
+            return self._attribute_of(self.eval(node.args[0]), node)
         if name in _READERS or name.startswith(("torch.nn.init.", "torch.nn.utils.fusion.")):
             return Flowing(through=frozenset().union(*(self.flow.consume(self.eval(a)) for a in node.args)))
         if name.startswith("torch.nn.") and name.count(".") == 2 and name[9:10].isupper():
@@ -237,6 +240,18 @@ class Calls(Expressions):
             return self.read(f"{self.self_name}.{spelled}") or NOTHING
         else:
             self.flow.hide_all()
+        return NOTHING
+
+    def _attribute_of(self, base: Value, node: ast.Call) -> Value:
+        """`getattr(conv, "bias", None)` asks for a bias; without a default it relies on one."""
+        for argument in node.args[1:]:
+            self.flow.hand_over(self.eval(argument))
+        if not isinstance(base, Graph):
+            return Flowing(through=self.flow.hand_over(base))
+        if not isinstance(node.args[1], ast.Constant):
+            self.flow.hand_over(base)
+        elif node.args[1].value == "bias" and len(node.args) == 2:
+            self.flow.rely_on_bias(base)
         return NOTHING
 
     def _contained(self, node: ast.Call, name: str) -> Value:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from torchlint.semantics.layers_graph import BATCH_NORMS, BIAS_POSITION, GROUP_NORM, INSTANCE_NORMS
+from torchlint.semantics.layers_guards import asks_for_bias
 from torchlint.semantics.names import LOOPS, Class, Function, last_name
 
 if TYPE_CHECKING:
@@ -339,34 +340,6 @@ def bias_codes(module: Module) -> list[BiasCode]:
         if parameter or _walks_modules(module, node, name):
             found.append(BiasCode(function, _kinds_asked(module, node, name), _runs(module, function, parameter)))
     return found
-
-
-def asks_for_bias(module: Module, node: ast.Attribute) -> bool:
-    """Whether `x.bias` stands where a test has already asked for a bias, or is that test."""
-    child: ast.AST = node
-    parent = module.parents.get(child)
-    while parent is not None and not isinstance(parent, (*_DEFS, ast.Module)):
-        if isinstance(parent, ast.Compare) and any(isinstance(o, (ast.Is, ast.IsNot)) for o in parent.ops):
-            return True
-        if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and (child is parent.test or _mentions_bias(parent.test)):
-            return True
-        if isinstance(parent, ast.BoolOp):
-            before = parent.values[: parent.values.index(child)] if child in parent.values else []
-            if any(_mentions_bias(value) for value in before):
-                return True
-        child, parent = parent, module.parents.get(parent)
-    return False
-
-
-def _mentions_bias(test: ast.expr) -> bool:
-    for node in ast.walk(test):
-        if isinstance(node, ast.Attribute) and node.attr == "bias":
-            return True
-        if isinstance(node, ast.Name) and "bias" in node.id:
-            return True
-        if isinstance(node, ast.Call) and last_name(node.func) == "getattr":
-            return True
-    return False
 
 
 def _walks_modules(module: Module, node: ast.AST, name: str) -> bool:

@@ -92,6 +92,8 @@ class State:
         """`layers["conv1"] = conv` adds to the end; another index puts the module nobody knows where."""
         path = path_of(target.value)
         before = self.read(path) if path is not None else None
+        if before is None:
+            self.eval(target.value)
         self.eval(target.slice)
         key = target.slice
         named = isinstance(key, ast.JoinedStr) or (isinstance(key, ast.Constant) and isinstance(key.value, str))

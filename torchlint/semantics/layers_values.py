@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 
-from torchlint.semantics.layers_facts import asks_for_bias
 from torchlint.semantics.layers_graph import (
     NO_MODULES,
     NOTHING,
@@ -19,6 +18,7 @@ from torchlint.semantics.layers_graph import (
     join_graphs,
     repeat,
 )
+from torchlint.semantics.layers_guards import asks_for_bias
 from torchlint.semantics.layers_state import State
 from torchlint.semantics.names import last_name
 

@@ -53,10 +53,10 @@ def _indexes_memory(module: Module, value: Value) -> bool:
         return not (value.kind == "tensor" and value.opaque)
     if value.kind != "dataset":
         return False
+    if value.items:
+        return all(_indexes_memory(module, part) for part in value.items)
     if value.name in torch_api.MEMORY_DATASETS:
         return True
-    if value.name in ("torch.utils.data.Subset", "") and value.items:
-        return _indexes_memory(module, value.items[0])
     return ":" in value.name and module.indexes_memory(value.name)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torchlint import torch_api
 from torchlint.semantics import calls
+from torchlint.semantics.callables import is_sync_lambda, sync_chain
 from torchlint.semantics.flow import Flow
 from torchlint.semantics.layers import Layers, summarize_layers
 from torchlint.semantics.loaders import getter_indexes_memory
@@ -70,7 +71,8 @@ class Module:
         self.classes = self.index.classes
         self.function_at = {f.node: f for f in self.functions}
         self.class_at = {c.node: c for c in self.classes}
-        self._ids: dict[Function | Class, str] = {e: f"{self.name}:{e.qualname}" for e in (*self.functions, *self.classes)}
+        entities: list[Function | Class] = [*self.functions, *self.classes]
+        self._ids = {entity: f"{self.name}:{entity.qualname}" for entity in entities}
         self._functions_by_id = {self.id_of(f): f for f in self.functions}
         self._classes_by_id = {self.id_of(c): c for c in self.classes}
         self._bases: dict[str, list[str]] = {}
@@ -484,6 +486,12 @@ class Module:
             return OPAQUE  # a well-known helper, in the project that publishes it
         return found
 
+    def method_result(self, name: str) -> Value:
+        """What a method gives on a receiver of unknown type, where one class of the project alone has one so named."""
+        reference = f"?.{name}()"
+        self.references.add(reference)
+        return self.linked.refs.get(reference, UNKNOWN)
+
     def parameter_reference(self, name: ast.Name) -> str | None:
         """A reference to a parameter, for the link step: what call sites pass says what calling it means."""
         scope = self.scope_of(name)
@@ -653,9 +661,7 @@ class Module:
         found = []
         for function in functions:
             name = self.id_of(function) if function is not None else f"{self.name}:{MODULE_BODY}"
-            found.append(
-                self._function_facts(function, loops.get(name, ()), events.get(name, ()), made.get(name, ()))
-            )
+            found.append(self._function_facts(function, loops.get(name, ()), events.get(name, ()), made.get(name, ())))
         return tuple(found)
 
     def _stars(self) -> tuple[str, ...]:
@@ -736,13 +742,7 @@ class Module:
         body = [s for s in function.node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
         if len(body) != 1 or not isinstance(body[0], ast.Return) or not isinstance(body[0].value, ast.Call):
             return None
-        parameters = {p.arg for p in function.parameters}
-        node: ast.expr = body[0].value
-        syncs = False
-        while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            syncs = syncs or node.func.attr in ("item", "cpu", "tolist")
-            node = node.func.value
-        return body[0].value if syncs and isinstance(node, ast.Name) and node.id in parameters else None
+        return sync_chain(body[0].value, {p.arg for p in function.parameters})
 
     def inside_sync_wrapper(self, node: ast.AST) -> bool:
         """Whether `node` is the one sync chain of a helper that is reported at its call sites instead."""
@@ -755,15 +755,14 @@ class Module:
 
     def sync_wrapper_calls(self) -> list[ast.Call]:
         """Calls, in source order, of helpers whose whole body reads their parameter, with a tensor not on the host."""
-        if not self.linked.sync_wrappers:
-            return []
         self.flow.ensure_all()
-        found = [
-            call.node
+        given = {
+            call.node: call.positional
             for call in self.flow.calls.values()
-            if self.resolved_callee(call.callee) in self.linked.sync_wrappers
-            and any(v.kind == "tensor" and not v.host for v in call.positional)
-        ]
+            if self.linked.sync_wrappers and self.resolved_callee(call.callee) in self.linked.sync_wrappers
+        }
+        given |= {call: values for call, (node, values) in self.flow.lambda_calls.items() if is_sync_lambda(node)}
+        found = [call for call, values in given.items() if any(v.kind == "tensor" and not v.host for v in values)]
         return sorted(found, key=lambda c: (c.lineno, c.col_offset))
 
     def calls_of(self, name: str) -> list[ast.Call]:
@@ -782,7 +781,7 @@ class Module:
         """Whether a dataset class in view only indexes memory for an item."""
         getter = self.find_method(class_id, "__getitem__")
         if getter is None:
-            return False
+            return not torch_api.MEMORY_DATASETS.isdisjoint(self.bases_of(class_id))
         function = self.function_by_id(getter)
         return getter_indexes_memory(self, function) if function is not None else getter in self.linked.memory_getters
 

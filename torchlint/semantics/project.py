@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from torchlint import torch_api
+from torchlint.semantics.callables import agreed
 from torchlint.semantics.layers import LayerSummary, LinkedLayers, link_layers
 from torchlint.semantics.values import UNKNOWN, Value, join_all, may_carry_graph
 
@@ -310,8 +311,8 @@ class Project:
     def resolve(self, reference: str) -> Value:
         """What a reference stands for, through re-exports, calls and attributes.
 
-        "pkg.mod:name" is a name of a module, "…()" the result of calling it, "….attr" a member, and "pkg.mod:f@x" what
-        all call sites pass for the parameter x of f.
+        "pkg.mod:name" is a name of a module, "…()" the result of calling it, "….attr" a member, "pkg.mod:f@x" what
+        all call sites pass for the parameter x of f, and "?.name" the one method of the project so named.
         """
         found = self._resolved.get(reference)
         if found is not None:
@@ -339,6 +340,8 @@ class Project:
             return Value("function", name=reference)
         if reference in self.classes:
             return Value("class", name=reference)
+        if reference.startswith("?.") and not reference.endswith("()"):
+            return self._only_method(reference[2:])
         function, at, parameter = reference.partition("@")
         if at:
             return self.parameters.get(function, {}).get(parameter, UNKNOWN)
@@ -349,6 +352,13 @@ class Project:
             return self._member(self.resolve(owner), name)
         module, _, name = reference.partition(":")
         return self._name_of(module, name)
+
+    def _only_method(self, name: str) -> Value:
+        """The method of that name, where the project has one alone."""
+        found = self._by_method.get(name, ())
+        if len(found) != 1 or name in self.classes[found[0].rpartition(".")[0]].properties:
+            return UNKNOWN
+        return Value("function", name=found[0])
 
     def _name_of(self, module: str, name: str) -> Value:
         """A module-level name, a star import's included, or a submodule."""
@@ -377,6 +387,8 @@ class Project:
             return self._external_result(value.name)
         if value.kind == "function":
             return self.settle(self.returns.get(value.name, UNKNOWN))
+        if value.kind == "either":
+            return agreed([self._called(part) for part in value.items])
         if value.kind == "module":
             forward = self.find_method(value.name, "forward") if ":" in value.name else None
             result = self.settle(self.returns[forward]) if forward is not None else UNKNOWN
@@ -716,7 +728,7 @@ class Project:
                 for n in sorted(own)
                 if (told := {p: v for p, v in self.parameters.get(n, {}).items() if _tells(v)})
             },
-            refs={k: v for k, v in refs.items() if v.kind != "unknown"},
+            refs={k: v for k, v in refs.items() if v.kind != "unknown" and (k[0] != "?" or _tells(v))},
             classes=classes,
             trains=frozenset(names & self.trains),
             mentions_grad_off=frozenset(n for n in others if self.functions[n].mentions_grad_off),
@@ -744,9 +756,7 @@ class Project:
             device=self.layout.home(path) in self._device_homes,
         )
 
-    def _near(
-        self, summary: FileSummary
-    ) -> tuple[set[str], set[str], dict[str, Value], dict[str, ClassFacts]]:
+    def _near(self, summary: FileSummary) -> tuple[set[str], set[str], dict[str, Value], dict[str, ClassFacts]]:
         """A file's own functions, those and all that it may call, what its references mean, and the classes in view."""
         known = self._nearby.get(summary.module)
         if known is not None:
@@ -756,6 +766,7 @@ class Project:
         classes = self._classes_near(summary, refs)
         names = {c for name in own for _, callees in self._callees[name] for c in callees}
         names |= {v.name for v in refs.values() if v.kind == "function"}
+        names |= {part.name for v in refs.values() if v.kind == "either" for part in v.items}
         for facts in classes.values():
             names |= {f"{facts.id}.{method}" for method in facts.methods}
         names = {name for name in names if name in self.functions} | own

@@ -14,7 +14,8 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True):
 
     kind: "tensor", "module", "optimizer", "loader", "ndarray", "number", "list", … or "unknown".
     name: the qualified name of a symbol, or of the class of a module or instance ("torch.nn.Linear", "pkg.net:Net").
-    items: elements of a tuple, the one element kind of a list or iterator, the values of a dict (beside `keys`).
+    items: elements of a tuple, the one element kind of a list or iterator, the values of a dict (beside `keys`), what
+        a dataset takes its items from (or may be) where that is another.
     host: for a tensor, that flow shows it to be in CPU memory; for a module or loader, that nothing moved it.
     dtype: for a tensor "float", "int", "bool" or "" where it is not known.
     grad: for a tensor, that it may carry an autograd graph.
@@ -42,7 +43,7 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True):
         kind = self.kind
         if kind == "tensor":
             return self
-        if kind in ("list", "iterator", "set", "dataset"):
+        if kind in ("list", "iterator", "set"):
             return self.items[0] if self.items else UNKNOWN
         if kind == "tuple":
             return join_all(self.items)
@@ -93,6 +94,8 @@ _NAMED_KINDS = frozenset(
         "accelerator",
     }
 )
+_CALLABLES = frozenset({"function", "bound", "lambda", "either"})
+_MOST_FUNCTIONS = 8
 
 
 def join(a: Value, b: Value) -> Value:
@@ -109,6 +112,8 @@ def join(a: Value, b: Value) -> Value:
             return msgspec.structs.replace(a if kind == "tensor" else b, sure=False)
         if {kind, b.kind} == {"list", "tuple"}:
             return Value("list", items=_join_elements(_as_list(a).items, _as_list(b).items))
+        if kind in _CALLABLES and b.kind in _CALLABLES:
+            return _either(a, b)
         return UNKNOWN if may_carry_graph(a) or may_carry_graph(b) else PLAIN
     if kind == "tensor":
         return Value(
@@ -119,6 +124,9 @@ def join(a: Value, b: Value) -> Value:
             opaque=a.opaque or b.opaque,
             sure=a.sure and b.sure,
         )
+    if kind == "dataset" and (a.name != b.name or a.items or b.items):
+        parts = dict.fromkeys([*dataset_parts(a), *dataset_parts(b)])
+        return Value("dataset", name=a.name if a.name == b.name else "", host=a.host and b.host, items=tuple(parts))
     if kind in _NAMED_KINDS:
         return Value(
             kind,
@@ -138,7 +146,13 @@ def join(a: Value, b: Value) -> Value:
         return Value("dict", items=_join_elements(_as_list(a).items, _as_list(b).items))
     if kind in ("number", "string", "ndarray"):
         return Value(kind)
-    return UNKNOWN
+    return _either(a, b) if kind in _CALLABLES else UNKNOWN
+
+
+def _either(a: Value, b: Value) -> Value:
+    """One of several functions: what calling it gives is what all of them give."""
+    parts = dict.fromkeys([*(a.items if a.kind == "either" else (a,)), *(b.items if b.kind == "either" else (b,))])
+    return Value("either", items=tuple(parts)) if len(parts) <= _MOST_FUNCTIONS else UNKNOWN
 
 
 def join_all(values: tuple[Value, ...] | list[Value]) -> Value:
@@ -149,6 +163,11 @@ def join_all(values: tuple[Value, ...] | list[Value]) -> Value:
     for value in values[1:]:
         result = join(result, value)
     return result
+
+
+def dataset_parts(value: Value) -> tuple[Value, ...]:
+    """What a dataset takes its items from in the end: itself, or what it is a view of."""
+    return value.items if value.kind == "dataset" and value.items else (value,)
 
 
 def _as_list(value: Value) -> Value:
@@ -173,7 +192,7 @@ def may_carry_graph(value: Value) -> bool:
         return value.grad
     if value.kind in ("list", "tuple", "dict", "iterator", "set"):
         return any(may_carry_graph(item) for item in value.items)
-    return value.kind in ("ref", "instance")
+    return value.kind in ("ref", "instance", "lambda", "either")
 
 
 def tensor_parts(value: Value) -> list[Value]:
