@@ -819,7 +819,9 @@ class Project:
     def _learns(self, name: str) -> bool:
         """Whether call sites tell what a parameter is of which the function's own file says nothing."""
         function, given = self.functions.get(name), self.parameters.get(name)
-        return function is not None and bool(given) and any(_matters(given.get(p, UNKNOWN)) for p in function.open)
+        if function is None or not given:
+            return False
+        return any(_matters(given.get(parameter, UNKNOWN)) for parameter in function.open)
 
     def _classes_near(self, summary: FileSummary, refs: Mapping[str, Value]) -> dict[str, ClassFacts]:
         """The project classes that the file's references, values and bases lead to."""
