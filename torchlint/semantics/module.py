@@ -755,13 +755,16 @@ class Module:
 
     def sync_wrapper_calls(self) -> list[ast.Call]:
         """Calls, in source order, of helpers whose whole body reads their parameter, with a tensor not on the host."""
+        lambdas = [node for node in self.index.scopes if isinstance(node, ast.Lambda) and is_sync_lambda(node)]
+        if not lambdas and not self.linked.sync_wrappers:
+            return []
         self.flow.ensure_all()
         given = {
             call.node: call.positional
             for call in self.flow.calls.values()
-            if self.linked.sync_wrappers and self.resolved_callee(call.callee) in self.linked.sync_wrappers
+            if self.resolved_callee(call.callee) in self.linked.sync_wrappers
         }
-        given |= {call: values for call, (node, values) in self.flow.lambda_calls.items() if is_sync_lambda(node)}
+        given |= {call: values for call, (node, values) in self.flow.lambda_calls.items() if node in lambdas}
         found = [call for call, values in given.items() if any(v.kind == "tensor" and not v.host for v in values)]
         return sorted(found, key=lambda c: (c.lineno, c.col_offset))
 
