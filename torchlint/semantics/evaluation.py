@@ -266,5 +266,5 @@ def no_grad_spelling(module: Module, place: ast.stmt) -> str | None:
 
 
 def _bound_to_torch(module: Module, name: str) -> bool:
-    value = module.flow.joined.get(module.index.root, {}).get(name)
-    return value is not None and value.kind == "symbol" and value.name == "torch"
+    value = module.flow.lookup(name, None, module.index.root)
+    return value.kind == "symbol" and value.name == "torch"

@@ -95,6 +95,7 @@ class Flow:
         self.lambdas: dict[str, tuple[ast.Lambda, Env]] = {}
         self.lambda_calls: dict[ast.Call, tuple[ast.Lambda, tuple[Value, ...]]] = {}
         self.open_lambdas: set[str] = set()
+        self._definitions: dict[str, Value | None] = {}
         self._finished: set[Scope] = set()
         self._started: set[Scope] = set()
         self._results: dict[Function, Value] = {}  # of finished functions
@@ -107,13 +108,15 @@ class Flow:
     # Entry points
 
     def ensure(self, scope: Scope) -> None:
-        """Evaluate `scope` (and first what encloses it) unless that has been done or is under way."""
+        """Evaluate `scope` (and first the functions around it) unless that has been done or is under way."""
         if scope in self._started:
             return
         if scope.parent is not None and not isinstance(scope.node, ast.ClassDef):
-            self.ensure(self.body_scope(scope.parent))
-            if scope in self._started:
-                return
+            outer = self.body_scope(scope.parent)
+            if outer is not self.module.index.root:
+                self.ensure(outer)
+                if scope in self._started:
+                    return
         self._started.add(scope)
         outer_scope, self._scope = self._scope, scope
         outer_loops, self._loops = self._loops, []
@@ -166,7 +169,31 @@ class Flow:
             if node.id in current.bindings:
                 return False
             current = current.parent
-        return scope is not self.module.index.root
+        return scope is not self.module.index.root or self._defined(node.id) is not None
+
+    def _defined(self, name: str) -> Value | None:
+        """The import, function or class that a module-level name always stands for, None for any other name."""
+        if name in self._definitions:
+            return self._definitions[name]
+        found = self.module.index.definition(name)
+        if found is None:
+            value = None
+        elif isinstance(found, Function):
+            value = Value("function", name=self.module.id_of(found))
+        elif isinstance(found, Class):
+            value = Value("class", name=self.module.id_of(found))
+        else:
+            value = self._imported(*found)
+        self._definitions[name] = value
+        return value
+
+    def _imported(self, node: ast.Import | ast.ImportFrom, alias: ast.alias) -> Value:
+        """What one name of an import statement binds."""
+        if isinstance(node, ast.ImportFrom):
+            return self.module.imported_from(node, alias.name)
+        if alias.asname:
+            return self.module.imported(alias.name)
+        return self.module.imported(alias.name.partition(".")[0], alias.name)
 
     def result_of(self, function: Function) -> Value:
         """What calling a function of this file gives."""
@@ -206,10 +233,12 @@ class Flow:
         writers = owner.writers.get(name, ())
         for writer in writers:
             self.ensure(writer.scope)
-        body = self.body_scope(owner.scope)
-        self.ensure(body)
+        scopes = [writer.scope for writer in writers]
+        if name in owner.scope.bindings:
+            scopes.append(self.body_scope(owner.scope))
+            self.ensure(scopes[-1])
         found = self._attribute_of(owner, name)
-        if found.kind != "unknown" and body in self._finished and all(w.scope in self._finished for w in writers):
+        if found.kind != "unknown" and all(scope in self._finished for scope in scopes):
             self._settled[owner, name] = found
         return found
 
@@ -370,6 +399,8 @@ class Flow:
                 if not skipped:
                     if current is start and env is not None and not isinstance(current.node, ast.ClassDef):
                         return UNKNOWN
+                    if current.parent is None and (defined := self._defined(name)) is not None:
+                        return defined
                     covering = self.body_scope(current)
                     if covering not in self._started:
                         self.ensure(covering)
@@ -726,17 +757,13 @@ class Flow:
 
     def _import(self, node: ast.Import, env: Env) -> bool:
         for alias in node.names:
-            if alias.asname:
-                self._store(alias.asname, self.module.imported(alias.name), env)
-            else:
-                top = alias.name.partition(".")[0]
-                self._store(top, self.module.imported(top, alias.name), env)
+            self._store(alias.asname or alias.name.partition(".")[0], self._imported(node, alias), env)
         return True
 
     def _import_from(self, node: ast.ImportFrom, env: Env) -> bool:
         for alias in node.names:
             if alias.name != "*":
-                self._store(alias.asname or alias.name, self.module.imported_from(node, alias.name), env)
+                self._store(alias.asname or alias.name, self._imported(node, alias), env)
         return True
 
     def _assert(self, node: ast.Assert, env: Env) -> bool:

@@ -643,13 +643,14 @@ class Module:
         for function in again:
             self.flow.ensure(function.scope)
         body = [None] if f"{self.name}:{MODULE_BODY}" in self.linked.again else []
-        self.flow.ensure(self.index.root)
+        if body:
+            self.flow.ensure(self.index.root)
         owners = {function.owner for function in again}
         return FileSummary(
             module=self.name,
             functions=self._facts_of([*again, *body]),
             classes=tuple(self._class_facts(cls) for cls in self.classes if cls in owners),
-            names=self._root_names(),
+            names=self._root_names() if body else {},
             references=tuple(sorted(self.references)),
         )
 

@@ -123,9 +123,16 @@ class Class:
     writers: dict[str, list[Function]] = field(default_factory=dict)
 
 
+Definition = Function | Class | tuple[ast.Import | ast.ImportFrom, ast.alias]
+
+
 @dataclass(eq=False, slots=True)
 class Index:
-    """What one pass over a file's tree found."""
+    """What one pass over a file's tree found.
+
+    `counted` holds the paths that `+= 1` counts, `definitions` the imports, functions and classes of the module body by
+    name, `rebound` the names that some function declares global.
+    """
 
     tree: ast.Module
     root: Scope
@@ -138,6 +145,15 @@ class Index:
     imports: list[ast.Import | ast.ImportFrom]
     scope_of: dict[ast.AST, Scope]
     counted: set[str]
+    definitions: dict[str, Definition]
+    rebound: set[str]
+
+    def definition(self, name: str) -> Definition | None:
+        """The import, function or class that a module-level name stands for wherever it is read: its only binding."""
+        found = self.definitions.get(name)
+        if found is None or name in self.rebound or len(self.root.bindings[name]) != 1:
+            return None
+        return found
 
 
 def last_name(node: ast.expr) -> str:
@@ -175,7 +191,7 @@ def index_tree(tree: ast.Module) -> Index:
 class _Indexer:
     def __init__(self, tree: ast.Module) -> None:
         root = Scope(tree, None)
-        self.index = Index(tree, root, {}, {tree: root}, [], [], [], defaultdict(list), [], {}, set())
+        self.index = Index(tree, root, {}, {tree: root}, [], [], [], defaultdict(list), [], {}, set(), {}, set())
 
     def run(self) -> Index:
         index = self.index
@@ -243,6 +259,8 @@ class _Indexer:
             inner.bind(parameter.arg)
         if owner is not None:
             owner.methods.setdefault(node.name, function)
+        if scope.parent is None:
+            self.index.definitions[node.name] = function
         self.index.functions.append(function)
         self.index.scopes[node] = inner
         return inner
@@ -265,6 +283,8 @@ class _Indexer:
         inner.owner = cls
         scope.children.append(inner)
         scope.bind(node.name)
+        if scope.parent is None:
+            self.index.definitions[node.name] = cls
         self.index.classes.append(cls)
         self.index.scopes[node] = inner
         return inner
@@ -352,10 +372,14 @@ class _Indexer:
     def import_(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         self.index.imports.append(node)
         for alias in node.names:
-            scope.bind((alias.asname or alias.name).partition(".")[0])
+            name = (alias.asname or alias.name).partition(".")[0]
+            scope.bind(name)
+            if scope.parent is None:
+                self.index.definitions[name] = (node, alias)
 
     def global_(self, node: ast.Global | ast.Nonlocal, scope: Scope) -> None:
         scope.foreign.update(node.names)
+        self.index.rebound.update(node.names)
 
     def handler(self, node: ast.ExceptHandler, scope: Scope) -> None:
         if node.name:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from torchlint import torch_api
 from torchlint.semantics.names import COMPREHENSIONS, Comprehension, Function, LoopNode, last_name, path_of
 from torchlint.semantics.project import OUTSIDE, Place
-from torchlint.semantics.values import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -284,7 +283,7 @@ class Regions:
 
     def _called_guard(self, call: ast.Call, depth: int) -> tuple[bool, bool]:
         """The guard that a function is whose whole body returns a test: `if should_save(step):`."""
-        value = self.module.flow.values.get(call.func, UNKNOWN)
+        value = self.module.flow.value(call.func)
         if value.kind not in ("function", "bound"):
             return False, False
         function = self.module.function_by_id(value.name)
@@ -399,9 +398,9 @@ class Regions:
                 else None
             )
         if not isinstance(node, ast.Call):
-            value = self.module.flow.values.get(node, UNKNOWN)
+            value = self.module.flow.value(node)
             return True if value.name in torch_api.GRAD_OFF else None
-        callee = self.module.flow.values.get(node.func, UNKNOWN)
+        callee = self.module.flow.value(node.func)
         if callee.name == "torch.inference_mode":
             return not (node.args and _is_false(node.args[0]))
         if callee.name == "torch.no_grad":
@@ -438,7 +437,7 @@ class Regions:
     def decorated_off(self, function: Function) -> bool:
         """Whether a decorator runs the whole function without gradients."""
         for decorator in function.node.decorator_list:
-            value = self.module.flow.values.get(decorator, UNKNOWN)
+            value = self.module.flow.value(decorator)
             if value.name in torch_api.GRAD_OFF:
                 return True
             if self.context_mode(decorator):
