@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from torchlint import torch_api
-from torchlint.semantics import calls
+from torchlint.semantics import calls, members
 from torchlint.semantics.callables import lambda_value
 from torchlint.semantics.names import Class, Function, FunctionNode, Scope, path_of
 from torchlint.semantics.values import (
@@ -372,7 +372,7 @@ class Flow:
         if isinstance(node, ast.Name):
             return self.lookup(node.id, None, self._scope)
         if isinstance(node, ast.Attribute):
-            return calls.attribute(self, self._static(node.value), node.attr)
+            return members.attribute(self, self._static(node.value), node.attr)
         return UNKNOWN
 
     def static(self, node: ast.expr, scope: Scope) -> Value:
@@ -542,7 +542,7 @@ class Flow:
     def _aug_assign(self, node: ast.AugAssign, env: Env) -> bool:
         path = path_of(node.target)
         before = self.eval(node.target, env) if path is None else self._read_path(node.target, env)
-        value = calls.binary(before, self.eval(node.value, env), node.op)
+        value = members.binary(before, self.eval(node.value, env), node.op)
         if before.kind == "tensor" and value.kind == "tensor":
             value = msgspec.structs.replace(value, host=before.host)  # in place: it stays where it is
         self.values[node.target] = before
@@ -654,7 +654,7 @@ class Flow:
 
     def _for(self, node: ast.For | ast.AsyncFor, env: Env) -> bool:
         iterable = self.eval(node.iter, env)
-        element = calls.iteration(iterable)
+        element = members.iteration(iterable)
 
         def enter(state: Env) -> None:
             self.assign(node.target, element, state)
@@ -713,7 +713,7 @@ class Flow:
         for item in node.items:
             value = self.eval(item.context_expr, env)
             if item.optional_vars is not None:
-                self.assign(item.optional_vars, calls.entered(value), env)
+                self.assign(item.optional_vars, members.entered(value), env)
         return self.block(node.body, env)
 
     def _try(self, node: ast.Try, env: Env) -> bool:
@@ -806,13 +806,13 @@ class Flow:
     def _attribute(self, node: ast.Attribute, env: Env) -> Value:
         base = self.eval(node.value, env)
         known = self._placed(node, env) if self._places else None
-        return known if known is not None else calls.attribute(self, base, node.attr)
+        return known if known is not None else members.attribute(self, base, node.attr)
 
     def _subscript(self, node: ast.Subscript, env: Env) -> Value:
         base = self.eval(node.value, env)
         self.eval(node.slice, env)
         known = self._placed(node, env) if self._places else None
-        return known if known is not None else calls.subscript(base, node.slice)
+        return known if known is not None else members.subscript(base, node.slice)
 
     def _placed(self, node: ast.Attribute | ast.Subscript, env: Env) -> Value | None:
         """What was last put at `x.attr` or `x['k']`, None where nothing was."""
@@ -852,7 +852,7 @@ class Flow:
             left = left.left
         value = self.eval(left, env)
         for operation in reversed(spine):
-            value = calls.binary(value, self.eval(operation.right, env), operation.op)
+            value = members.binary(value, self.eval(operation.right, env), operation.op)
             self.values[operation] = value
         return value
 
@@ -934,7 +934,7 @@ class Flow:
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, env: Env) -> Value:
         state = dict(env)
         for generator in node.generators:
-            element = calls.iteration(self.eval(generator.iter, state))
+            element = members.iteration(self.eval(generator.iter, state))
             self._assign_local(generator.target, element, state)
             for condition in generator.ifs:
                 self.eval(condition, state)

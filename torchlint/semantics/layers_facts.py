@@ -485,7 +485,7 @@ def _closed_forwarders(summaries: Mapping[str, LayerSummary], project: Project) 
     escaped |= set(project.escapes)
     called: set[str] = set()
     opened: set[str] = set()
-    for calls in project._callees.values():
+    for calls in project.callees.values():
         for call, callees in calls:
             for name in wanted.intersection(callees):
                 called.add(name)

@@ -8,32 +8,26 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from torchlint import torch_api
-from torchlint.semantics import calls
+from torchlint.semantics import members
 from torchlint.semantics.callables import is_sync_lambda, sync_chain
-from torchlint.semantics.flow import Flow
-from torchlint.semantics.layers import Layers, summarize_layers
-from torchlint.semantics.loaders import getter_indexes_memory
-from torchlint.semantics.names import COMPREHENSIONS, Class, Function, Scope, index_tree, last_name
-from torchlint.semantics.project import (
+from torchlint.semantics.facts import (
     MODULE_BODY,
-    OUTSIDE,
-    CallFacts,
     ClassFacts,
-    EventFacts,
     FileSummary,
-    FunctionFacts,
     Linked,
-    LoopFacts,
-    ProjectLayout,
-    family_of,
-    lineage,
-    module_name,
 )
+from torchlint.semantics.flow import Flow
+from torchlint.semantics.layers import Layers
+from torchlint.semantics.layout import ProjectLayout, module_name
+from torchlint.semantics.loaders import getter_indexes_memory
+from torchlint.semantics.names import Class, Function, Scope, index_tree, last_name
+from torchlint.semantics.project import family_of, lineage
 from torchlint.semantics.regions import AnyLoop, Regions
+from torchlint.semantics.summary import Summarizer
 from torchlint.semantics.values import OPAQUE, UNKNOWN, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from torchlint.config import Settings
     from torchlint.source import SourceFile
@@ -245,10 +239,11 @@ class Module:
     @cached_property
     def device_project(self) -> bool:
         """Whether the project names a GPU device."""
-        return self.linked.device or self._names_device
+        return self.linked.device or self.names_device
 
     @cached_property
-    def _names_device(self) -> bool:
+    def names_device(self) -> bool:
+        """Whether this file names a GPU device."""
         return names_device(self.source.text)
 
     @cached_property
@@ -287,7 +282,7 @@ class Module:
         if linked is not None and linked.name in self.linked.mentions_grad_off:
             return True
         function = self.function_by_id(function_id)
-        return function is not None and self._mentions_grad_off(function)
+        return function is not None and self.function_mentions_grad_off(function)
 
     def exposed_forwards(self, function: Function | None) -> list[ast.Call]:
         """The calls in a function (or the module body) that run a module's forward with gradients on, in source
@@ -301,7 +296,7 @@ class Module:
             for node, kind in self._within(function, self.flow.events)
             if kind in ("forward", "layer")
             and isinstance(node, ast.Call)
-            and not self._event_grad_off(node)
+            and not self.event_grad_off(node)
             and not self._forwards_free(node)
         ]
         for node, call in self._within(function, self.flow.calls):
@@ -348,7 +343,8 @@ class Module:
             for call in self.flow.calls.values()
         )
 
-    def _mentions_grad_off(self, function: Function) -> bool:
+    def function_mentions_grad_off(self, function: Function) -> bool:
+        """Whether a function of this file names something that turns gradients off."""
         if not self._holds_grad_words:
             return False
         usage = function.scope.usage
@@ -481,8 +477,8 @@ class Module:
         if function is not None:
             found = self.flow.result_of(function)
         else:
-            found = self.linked.returns.get(function_id, calls.result(function_id))
-        if found.kind in ("unknown", "ref") and torch_api.returns_tensor(calls.published_name(function_id)):
+            found = self.linked.returns.get(function_id, members.result(function_id))
+        if found.kind in ("unknown", "ref") and torch_api.returns_tensor(members.published_name(function_id)):
             return OPAQUE  # a well-known helper, in the project that publishes it
         return found
 
@@ -507,9 +503,10 @@ class Module:
         function = self._functions_by_id.get(function_id)
         if function is None:
             return function_id in self.linked.moves
-        return self._moves(function)
+        return self.moves_something(function)
 
-    def _moves(self, function: Function) -> bool:
+    def moves_something(self, function: Function) -> bool:
+        """Whether a function of this file calls `to` or `cuda` on anything."""
         if not self._holds_moves:
             return False
         return any("to" in attributes or "cuda" in attributes for attributes in function.scope.usage.values())
@@ -573,170 +570,30 @@ class Module:
 
     def declarations(self) -> FileSummary:
         """What the file defines and re-exports, without what its functions do: all that resolving names needs."""
-        self.flow.ensure(self.index.root)
-        return FileSummary(
-            module=self.name,
-            functions=tuple(
-                FunctionFacts(self.id_of(f), (), moves=self._moves(f), mentions_grad_off=self._mentions_grad_off(f))
-                for f in self.functions
-            ),
-            classes=tuple(self._declared(c) for c in self.classes),
-            names=self._root_names(),
-            stars=self._stars(),
-            references=tuple(sorted(self._imported_names())),
-        )
-
-    def _declared(self, cls: Class) -> ClassFacts:
-        properties = tuple(sorted(n for n, m in cls.methods.items() if m.is_property))
-        return ClassFacts(
-            self.id_of(cls), tuple(self.direct_bases(self.id_of(cls))), tuple(sorted(cls.methods)), properties
-        )
-
-    def _root_names(self) -> dict[str, Value]:
-        """What the module body binds, as far as it is known."""
-        found = self.flow.joined.get(self.index.root, {})
-        return {
-            name: value for name, value in found.items() if value.kind not in ("unknown", "none", "number", "string")
-        }
-
-    def _imported_names(self) -> set[str]:
-        """Every project name that an import anywhere in the file, or an attribute of an imported module, refers to."""
-        for node in self.index.imports:
-            if isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    if alias.name != "*":
-                        self.imported_from(node, alias.name)
-        for path, attributes in self.index.root.usage.items():
-            self._refer(path, attributes)
-        return self.references
-
-    def _refer(self, path: str, attributes: set[str]) -> None:
-        """Note `module.name` for an imported project module, and names that only a star import can bind."""
-        head, _, rest = path.partition(".")
-        value = self.flow.lookup(head, None, self.index.root)
-        for part in rest.split(".") if rest else ():
-            value = self.package_attribute(value.name, part) if value.kind == "package" else UNKNOWN
-        if value.kind == "package":
-            for attribute in attributes:
-                self.package_attribute(value.name, attribute.lstrip("."))
+        return Summarizer(self).declarations()
 
     def summary(self) -> FileSummary:
         """What other files may need to know of this one."""
-        self.flow.ensure_all()
-        return FileSummary(
-            module=self.name,
-            functions=self._facts_of([*self.functions, None]),
-            classes=tuple(self._class_facts(c) for c in self.classes),
-            names=self._root_names(),
-            stars=self._stars(),
-            escapes=tuple(sorted(self._escapes())),
-            references=tuple(sorted(self.references)),
-            device=self._names_device,
-            layers=summarize_layers(self),
-        )
+        return Summarizer(self).summary()
 
     def revision(self) -> FileSummary:
         """What `summary` said and is different now: of the functions in `linked.again`, and of the classes whose
         attributes they write.
         """
-        again = [function for function in self.functions if self.id_of(function) in self.linked.again]
-        for function in again:
-            self.flow.ensure(function.scope)
-        body = [None] if f"{self.name}:{MODULE_BODY}" in self.linked.again else []
-        if body:
-            self.flow.ensure(self.index.root)
-        owners = {function.owner for function in again}
-        return FileSummary(
-            module=self.name,
-            functions=self._facts_of([*again, *body]),
-            classes=tuple(self._class_facts(cls) for cls in self.classes if cls in owners),
-            names=self._root_names() if body else {},
-            references=tuple(sorted(self.references)),
-        )
+        return Summarizer(self).revision()
 
-    def _facts_of(self, functions: Sequence[Function | None]) -> tuple[FunctionFacts, ...]:
-        """The facts of evaluated functions; None stands for the module body."""
-        loops = self._by_function(self.index.loops)
-        events = self._by_function(self.flow.events)
-        made = self._by_function(self.flow.calls)
-        found = []
-        for function in functions:
-            name = self.id_of(function) if function is not None else f"{self.name}:{MODULE_BODY}"
-            found.append(self._function_facts(function, loops.get(name, ()), events.get(name, ()), made.get(name, ())))
-        return tuple(found)
-
-    def _stars(self) -> tuple[str, ...]:
+    def project_stars(self) -> tuple[str, ...]:
+        """The project modules that the file star-imports, the last first."""
         self.star_value("")
         return tuple(m[1:] for m in reversed(self._star_modules or []) if m.startswith(":"))
 
-    def _by_function(self, nodes: Iterable[Node]) -> dict[str, list[Node]]:
-        found: dict[str, list[Node]] = {}
-        for node in nodes:
-            found.setdefault(self.function_id(node), []).append(node)
-        return found
-
-    def _function_facts(
-        self, function: Function | None, loops: Iterable[AnyLoop], events: Iterable[ast.AST], calls: Iterable[ast.AST]
-    ) -> FunctionFacts:
-        own_calls = sorted((self.flow.calls[c] for c in calls), key=lambda c: (c.node.lineno, c.node.col_offset))  # type: ignore[index]
-        facts = [
-            CallFacts(
-                c.callee,
-                self.regions.place(c.node),
-                self.regions.grad_off(c.node),
-                c.positional,
-                c.keywords,
-                c.bound,
-                c.starred,
-                isinstance(self.parents.get(c.node), ast.Expr),
-            )
-            for c in own_calls
-        ]
-        event_facts = tuple(
-            EventFacts(self.flow.events[node], self.regions.place(node), self._event_grad_off(node)) for node in events
-        )
-        loop_facts = tuple(self._loop_facts(loop) for loop in loops)
-        if function is None:
-            return FunctionFacts(f"{self.name}:{MODULE_BODY}", (), UNKNOWN, loop_facts, event_facts, tuple(facts))
-        in_module = function.owner is not None and self.is_module_class(function.owner)
-        arguments = function.node.args
-        return FunctionFacts(
-            id=self.id_of(function),
-            parameters=tuple(p.arg for p in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]),
-            returns=self.flow.result_of(function),
-            loops=loop_facts,
-            events=event_facts,
-            calls=tuple(facts),
-            grad_off=self.regions.decorated_off(function) or self._free_hook(function),
-            mentions_grad_off=self._mentions_grad_off(function),
-            in_module=in_module,
-            has_receiver=function.owner is not None and not function.is_static,
-            moves=self._moves(function),
-            memory_getter=function.name == "__getitem__" and getter_indexes_memory(self, function),
-            guards=(returned := self.regions.returned_test(function)) is not None
-            and self.regions.periodic(returned)[0],
-            single_return_sync=self.sync_wrapper(function) is not None,
-            open=tuple(self.flow.open_parameters.get(function, ())),
-            asks=tuple(sorted(self.flow.asked.get(function, ()))),
-        )
-
-    def _event_grad_off(self, node: ast.AST) -> bool:
+    def event_grad_off(self, node: ast.AST) -> bool:
         """Whether an event runs without gradients: where it stands, or inside the forward that it calls."""
         if self.regions.grad_off(node):
             return True
         call = self.flow.calls.get(node) if isinstance(node, ast.Call) else None
         forward = self.function_by_id(call.callee) if call is not None else None
         return forward is not None and self.regions.decorated_off(forward)
-
-    def _free_hook(self, function: Function) -> bool:
-        """Whether Lightning runs this method with gradients off."""
-        return (
-            function.owner is not None
-            and function.name in torch_api.GRAD_FREE_HOOKS
-            and any(
-                b.endswith((".LightningModule", ":LightningModule")) for b in self.bases_of(self.id_of(function.owner))
-            )
-        )
 
     def sync_wrapper(self, function: Function) -> ast.Call | None:
         """The sync chain that is all a helper does: `def to_np(t): return t.detach().cpu().numpy()`."""
@@ -827,82 +684,10 @@ class Module:
             return value.name in ("torch.cuda", "torch.device")
         return value.kind in ("unknown", "method", "ref") and "type" not in last_name(node).lower()
 
-    def _loop_facts(self, loop: AnyLoop) -> LoopFacts:
-        outer = next(self.regions.loops_around(loop), None)
-        short = (
-            isinstance(loop, (ast.For, ast.AsyncFor))
-            and isinstance(loop.iter, ast.Call)
-            and last_name(loop.iter.func) in ("range", "trange")
-        )
-        return LoopFacts(
-            number=self.regions.numbers[loop],
-            outer=self.regions.numbers[outer] if outer is not None else OUTSIDE,
-            loads=any(self.is_loader(head) for head in _heads(loop)),
-            short=short,
-            after=self._loops_before(loop) if short else (),
-        )
-
     def is_loader(self, node: ast.expr) -> bool:
         """Whether iterating `node` iterates a DataLoader, wrapped or not."""
         value = self.flow.value(node)
         return value.kind == "loader" or (value.kind in ("iterator", "list") and value.name == "loader")
-
-    def _loops_before(self, loop: AnyLoop) -> tuple[int, ...]:
-        """Loops that stand before `loop` in the body of the loop around both."""
-        outer = next(self.regions.loops_around(loop), None)
-        if outer is None:
-            return ()
-        return tuple(
-            self.regions.numbers[other]
-            for other in self.index.loops
-            if other.lineno < loop.lineno
-            and (other.end_lineno or 0) < loop.lineno
-            and next(self.regions.loops_around(other), None) is outer
-        )
-
-    def _class_facts(self, cls: Class) -> ClassFacts:
-        declared = self._declared(cls)
-        attributes = {}
-        for name in {
-            *cls.writers,
-            *(n for n in cls.scope.bindings if n not in cls.methods),
-            *(key[1] for key in self.flow.attributes if key[0] is cls),
-        }:
-            value = self.flow.attribute_of(cls, name)
-            if value.kind not in ("unknown", "none", "number", "string", "bound") and (
-                value.kind != "function" or name not in cls.writers
-            ):
-                attributes[name] = value
-        return ClassFacts(
-            declared.id, declared.bases, declared.methods, declared.properties, dict(sorted(attributes.items()))
-        )
-
-    def _escapes(self) -> set[str]:
-        """Functions handed over as values: somebody out of view may call them."""
-        found: set[str] = set()
-        for node, value in self.flow.values.items():
-            if (
-                value.kind not in ("function", "bound", "ref")
-                or not value.name
-                or not isinstance(node, (ast.Name, ast.Attribute))
-            ):
-                continue
-            parent = self.parents.get(node)
-            if isinstance(parent, ast.Call) and parent.func is node:
-                continue
-            if isinstance(parent, ast.Attribute) or not isinstance(node.ctx, ast.Load):
-                continue
-            if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                continue  # a decorator or base
-            found.add(value.name)
-        return found
-
-
-def _heads(loop: AnyLoop) -> list[ast.expr]:
-    """The expressions that a loop iterates."""
-    if isinstance(loop, COMPREHENSIONS):
-        return [g.iter for g in loop.generators]
-    return [] if isinstance(loop, ast.While) else [loop.iter]
 
 
 def names_device(text: str) -> bool:

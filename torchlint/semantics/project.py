@@ -8,8 +8,6 @@ and what their parameters are. A file then gets back only what concerns it.
 
 from __future__ import annotations
 
-import posixpath
-import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -17,253 +15,34 @@ import msgspec
 
 from torchlint import torch_api
 from torchlint.semantics.callables import agreed
-from torchlint.semantics.layers import LayerSummary, LinkedLayers, link_layers
-from torchlint.semantics.values import UNKNOWN, Value, join_all, may_carry_graph
+from torchlint.semantics.facts import (
+    MODULE_BODY,
+    CallFacts,
+    ClassFacts,
+    EventFacts,
+    FileSummary,
+    FunctionFacts,
+    Linked,
+)
+from torchlint.semantics.layers import LinkedLayers, link_layers
+from torchlint.semantics.project_regions import ProjectRegions, has_event
+from torchlint.semantics.values import UNKNOWN, Value, join_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
-Place = tuple[tuple[int, bool], ...]
+    from torchlint.semantics.layout import ProjectLayout
 
-MODULE_BODY = "<module>"
 _TORCH_KINDS = frozenset(
     {"tensor", "module", "optimizer", "loader", "dataset", "instance", "distribution", "accelerator"}
 )
 _SETTLED = (".forward", ".__init__")
-MOST_ROUNDS = 12  # of deciding loops: what depends on itself may not settle
-OUTSIDE = -1  # the "loop" number of a function's own body
 # Class families whose instances have a kind of their own; others are plain instances.
 INSTANCE_KINDS = frozenset({"module", "dataset", "loader", "optimizer", "scheduler"})
-# Files that make their folder a project of its own: a repository of examples holds many.
-METADATA = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
-
-
-class ProjectLayout:
-    """Which Python files a project has, and which of them an import means.
-
-    `files` are posix paths relative to `root`. A module's name here is its path, dotted, without `.py`; `__init__.py`
-    is named for its folder.
-    """
-
-    def __init__(self, root: Path, files: Iterable[str]) -> None:
-        self.root = root
-        self.files = tuple(sorted(set(files)))
-        self._names = {module_name(path): path for path in self.files}
-        self._packages = {posixpath.dirname(path) for path in self.files if posixpath.basename(path) == "__init__.py"}
-        self._has_metadata: dict[str, bool] = {}
-        self._folders = {folder for path in self.files for folder in _folders_above(path)}
-
-    def home(self, path: str) -> str:
-        """The nearest folder above a file that has metadata of its own: what shares it is one project."""
-        for folder in [*_folders_above(path), ""]:
-            known = self._has_metadata.get(folder)
-            if known is None:
-                known = self._has_metadata[folder] = any((self.root / folder / name).exists() for name in METADATA)
-            if known:
-                return folder
-        return ""
-
-    def path(self, name: str) -> str | None:
-        """The file of a module name."""
-        return self._names.get(name)
-
-    def exists(self, name: str) -> bool:
-        """Whether `name` is a module or a folder that holds some."""
-        return name in self._names or name.replace(".", "/") in self._folders
-
-    def resolve(self, from_path: str, dotted: str) -> str | None:
-        """The module name that `import dotted` in the file `from_path` means, None where it is not the project's.
-
-        A script sees its own folder first; a file of a package sees the folders above the package. `src/` is seen from
-        everywhere.
-        """
-        folder = posixpath.dirname(from_path)
-        while True:
-            if folder not in self._packages:
-                name = f"{folder.replace('/', '.')}.{dotted}" if folder else dotted
-                if self.exists(name):
-                    return name
-            if not folder:
-                break
-            folder = posixpath.dirname(folder)
-        return f"src.{dotted}" if self.exists(f"src.{dotted}") else None
-
-    def resolve_relative(self, from_path: str, level: int, dotted: str) -> str:
-        """The module name that `from ..dotted import` means."""
-        folder = posixpath.dirname(from_path)
-        for _ in range(level - 1):
-            folder = posixpath.dirname(folder)
-        base = folder.replace("/", ".")
-        return f"{base}.{dotted}" if base and dotted else base or dotted
-
-
-def module_name(path: str) -> str:
-    """`pkg/net.py` → "pkg.net", `pkg/__init__.py` → "pkg"."""
-    stem = path.rpartition(".")[0] or path
-    if posixpath.basename(stem) == "__init__":
-        stem = posixpath.dirname(stem)
-    return stem.replace("/", ".")
-
-
-def _folders_above(path: str) -> Iterator[str]:
-    folder = posixpath.dirname(path)
-    while folder:
-        yield folder
-        folder = posixpath.dirname(folder)
-
-
-# Without one of these a file neither uses torch nor holds a helper that handles its objects.
-_WORDS = re.compile(
-    rb"torch|\.backward\(|zero_grad|no_grad|\.item\(|\.cpu\(|\.cuda\(|\.to\(|\.eval\(|\.tolist\(|nn\.|[Ll]ightning|accelerate|"
-    rb"DataLoader|numpy|isinstance|\.topk\(|\.detach\(|\.view\(|\.argmax\("
-)
-
-
-def relevant(path: str, data: bytes) -> bool:
-    """Whether a file can hold a finding or a fact about one; a package's `__init__.py` may re-export some."""
-    return posixpath.basename(path) == "__init__.py" or path.endswith(".ipynb") or _WORDS.search(data) is not None
-
-
-class LoopFacts(msgspec.Struct, frozen=True, array_like=True):
-    """A loop of a function: its number in the file, the loop around it (-1: none), and what its head says.
-
-    loads: it iterates a DataLoader; short: it is a `range` loop, which after a step loop makes a few pictures and no
-    more; after: for a short one, the loops before it in the body of the loop around both.
-    """
-
-    number: int
-    outer: int
-    loads: bool = False
-    short: bool = False
-    after: tuple[int, ...] = ()
-
-
-class EventFacts(msgspec.Struct, frozen=True, array_like=True):
-    """A forward, layer, backward, step or differentiate event, its place, and whether gradients are off there."""
-
-    kind: str
-    place: Place
-    grad_off: bool = False
-
-
-class CallFacts(msgspec.Struct, frozen=True, array_like=True):
-    """A call of project code: who, from where, in which grad mode, with which values."""
-
-    callee: str
-    place: Place
-    grad_off: bool
-    positional: tuple[Value, ...]
-    keywords: tuple[tuple[str, Value], ...]
-    bound: bool
-    starred: bool
-    discarded: bool
-
-
-class FunctionFacts(msgspec.Struct, frozen=True, array_like=True):
-    """What one function (or a module body) does, calls and gives back.
-
-    What more it could say if it knew: `open` are the parameters of which its own file says nothing, `asks` the
-    attributes of other files' classes ("pkg.net:Net.decoder") that nobody could tell yet.
-    """
-
-    id: str
-    parameters: tuple[str, ...]
-    returns: Value = UNKNOWN
-    loops: tuple[LoopFacts, ...] = ()
-    events: tuple[EventFacts, ...] = ()
-    calls: tuple[CallFacts, ...] = ()
-    grad_off: bool = False
-    mentions_grad_off: bool = False
-    in_module: bool = False
-    has_receiver: bool = False
-    moves: bool = False
-    memory_getter: bool = False
-    single_return_sync: bool = False
-    guards: bool = False
-    open: tuple[str, ...] = ()
-    asks: tuple[str, ...] = ()
-
-
-class ClassFacts(msgspec.Struct, frozen=True, array_like=True):
-    """A class: its bases (project ids or external names), methods and attributes."""
-
-    id: str
-    bases: tuple[str, ...]
-    methods: tuple[str, ...]
-    properties: tuple[str, ...]
-    attributes: dict[str, Value] = {}
-
-
-class FileSummary(msgspec.Struct, frozen=True):
-    """Everything that other files may need to know of one file."""
-
-    module: str
-    functions: tuple[FunctionFacts, ...] = ()
-    classes: tuple[ClassFacts, ...] = ()
-    names: dict[str, Value] = {}
-    stars: tuple[str, ...] = ()
-    escapes: tuple[str, ...] = ()
-    references: tuple[str, ...] = ()
-    device: bool = False
-    layers: LayerSummary = LayerSummary()
-
-    def revised(self, revision: FileSummary) -> FileSummary:
-        """This summary with what a later round has to say of some functions and classes in its place."""
-        functions = {facts.id: facts for facts in revision.functions}
-        classes = {facts.id: facts for facts in revision.classes}
-        return msgspec.structs.replace(
-            self,
-            functions=tuple(functions.get(facts.id, facts) for facts in self.functions),
-            classes=tuple(classes.get(facts.id, facts) for facts in self.classes),
-            names={**self.names, **revision.names},
-            references=tuple(sorted({*self.references, *revision.references})),
-        )
-
-
-class Linked(msgspec.Struct, frozen=True):
-    """What the project says about one file. `again` names its functions that may say more now than they did."""
-
-    returns: dict[str, Value] = {}
-    parameters: dict[str, dict[str, Value]] = {}
-    refs: dict[str, Value] = {}
-    classes: dict[str, ClassFacts] = {}
-    hot: frozenset[str] = frozenset()
-    grad_off: frozenset[str] = frozenset()
-    always_grad_off: frozenset[str] = frozenset()
-    step_loops: frozenset[int] = frozenset()
-    trains: frozenset[str] = frozenset()
-    differentiates: frozenset[str] = frozenset()
-    exposed: frozenset[str] = frozenset()
-    reaches_backward: frozenset[str] = frozenset()
-    mentions_grad_off: frozenset[str] = frozenset()
-    sync_wrappers: frozenset[str] = frozenset()
-    memory_getters: frozenset[str] = frozenset()
-    guards: frozenset[str] = frozenset()
-    escapes: frozenset[str] = frozenset()
-    called: frozenset[str] = frozenset()
-    moves: frozenset[str] = frozenset()
-    device: bool = False
-    again: frozenset[str] = frozenset()
-    layers: LinkedLayers = LinkedLayers()
-
-    @property
-    def flow_inputs(self) -> tuple[object, ...]:
-        """What flow and places are worked out from: where it is the same, so are they."""
-        return (
-            self.returns,
-            self.parameters,
-            self.refs,
-            self.classes,
-            self.trains,
-            self.guards,
-            self.mentions_grad_off,
-            self.moves,
-        )
 
 
 class Project:
-    """All summaries joined: names resolved, calls followed. `flow_facts` and `region_facts` give each file its part."""
+    """All summaries joined: names resolved, calls followed. `flow_facts` gives each file its part."""
 
     def __init__(self, layout: ProjectLayout, summaries: Mapping[str, FileSummary]) -> None:
         self.layout = layout
@@ -286,25 +65,13 @@ class Project:
             for method in cls.methods:
                 self._by_method[method].append(f"{cls.id}.{method}")
         self._late_forwards: dict[str, list[EventFacts]] = defaultdict(list)
-        self._callees = {f.id: [(call, self._callee_ids(f, call)) for call in f.calls] for f in self.functions.values()}
+        self.callees = {f.id: [(call, self._callee_ids(f, call)) for call in f.calls] for f in self.functions.values()}
         self._passed: dict[str, dict[str, list[Value]]] = defaultdict(dict)
-        self.parameters = self._join_parameters(self._callees)
+        self.parameters = self._join_parameters(self.callees)
         self._follow_parameters()
         self.returns = {name: self.settle(value) for name, value in self.returns.items()}
-        self._sites = self._call_sites()
-        self.trains = self._calling({f.id for f in self.functions.values() if _has(f, "backward", "step")})
-
-    def decide_regions(self) -> None:
-        """Work out what only rules ask: step loops, heat, and where gradients are off or wanted."""
-        self._device_homes = {self.layout.home(path) for path, s in self.summaries.items() if s.device}
-        self._decide_loops()
-        self.hot = self._spread_heat()
-        self.grad_off = self._spread_grad_off()
-        self.differentiates = self._calling(
-            {f.id for f in self.functions.values() if _has(f, "backward", "step", "differentiate")}
-        )
-        self.exposed = self._find_exposed()
-        self.reaches_backward = self._find_reaching()
+        self.sites = self._find_sites()
+        self.trains = self.calling({f.id for f in self.functions.values() if has_event(f, "backward", "step")})
 
     # Names
 
@@ -468,7 +235,7 @@ class Project:
             name: value for name, value in self._resolved.items() if "@" not in name and value.kind != "unknown"
         }
         for function in self.functions.values():
-            calls = self._callees[function.id]
+            calls = self.callees[function.id]
             for position, (call, _) in enumerate(calls):
                 if "@" in call.callee:
                     calls[position] = (call, self._callee_ids(function, call))
@@ -476,7 +243,7 @@ class Project:
         if late:
             self.parameters |= self._join_parameters(late)
 
-    def _events(self, function: FunctionFacts) -> Iterator[EventFacts]:
+    def events(self, function: FunctionFacts) -> Iterator[EventFacts]:
         """What a function does: the events seen in its file, and the calls that turned out to be of modules."""
         yield from function.events
         yield from self._late_forwards.get(function.id, ())
@@ -552,166 +319,23 @@ class Project:
             )
         }
 
-    # Loops and heat
-
-    def _call_sites(self) -> dict[str, list[tuple[str, CallFacts]]]:
+    def _find_sites(self) -> dict[str, list[tuple[str, CallFacts]]]:
         """For each function the calls that may run it, with the function that they stand in."""
         sites: dict[str, list[tuple[str, CallFacts]]] = defaultdict(list)
-        for caller, calls in self._callees.items():
+        for caller, calls in self.callees.items():
             for call, callees in calls:
                 for callee in callees:
                     sites[callee].append((caller, call))
         return dict(sites)
 
-    def _decide_loops(self) -> None:
-        """Which loops are step loops: a least fixed point over what called functions do outside and inside their
-        loops.
-        """
-        self.own_training: set[str] = set()  # backward or step outside any loop of the function, callees included
-        self.own_forward: set[str] = set()
-        self.holds_step_loop: set[str] = set()
-        self.step_loops: dict[str, set[int]] = {f: set() for f in self.functions}
-        pending = dict.fromkeys(self.functions)
-        for _ in range(MOST_ROUNDS):
-            if not pending:
-                return
-            changed: dict[str, None] = {}
-            for name in pending:
-                if self._decide_function(self.functions[name]):
-                    changed[name] = None
-                    changed.update((caller, None) for caller, _ in self._sites.get(name, ()))
-            pending = {name: None for name in self.functions if name in changed} if changed else {}
-
-    def _decide_function(self, function: FunctionFacts) -> bool:
-        """Decide a function's loops by what is known of the functions it calls; whether that told anything new."""
-        before = self._told(function.id)
-        training, forward, held = self._work_of(function)
-        steps = self.step_loops[function.id]
-        around = {loop.number: loop.outer for loop in function.loops}
-        for loop in reversed(function.loops):
-            number = loop.number
-            holds = number in held or any(number in _chain(around, inner) for inner in steps)
-            few = loop.short and any(earlier in steps for earlier in loop.after)
-            if number in training or (not holds and not few and (loop.loads or number in forward)):
-                steps.add(number)
-            else:
-                steps.discard(number)
-        if OUTSIDE in training:
-            self.own_training.add(function.id)
-        if OUTSIDE in forward:
-            self.own_forward.add(function.id)
-        if steps or OUTSIDE in held:
-            self.holds_step_loop.add(function.id)
-        return self._told(function.id) != before
-
-    def _told(self, name: str) -> tuple[bool, bool, bool, int]:
-        return (
-            name in self.own_training,
-            name in self.own_forward,
-            name in self.holds_step_loop,
-            len(self.step_loops[name]),
-        )
-
-    def _work_of(self, function: FunctionFacts) -> tuple[set[int], set[int], set[int]]:
-        """The loops of a function whose own body trains, does a forward, and calls something that holds a step loop."""
-        training: set[int] = set()
-        forward: set[int] = set()
-        held: set[int] = set()
-        for event in self._events(function):
-            number, guarded = event.place[0]
-            if event.kind in ("backward", "step"):
-                training.add(number)
-            elif not guarded and (event.kind == "forward" or (event.kind == "layer" and number == OUTSIDE)):
-                forward.add(number)
-        for call, callees in self._callees[function.id]:
-            number, guarded = call.place[0]
-            for callee in callees:
-                if callee in self.own_training:
-                    training.add(number)
-                if callee.endswith(".forward"):
-                    continue  # a module's call is one forward, whatever loops are in it
-                within = function.in_module and self.functions[callee].in_module
-                if callee in self.own_forward and not guarded and not within:
-                    forward.add(number)
-                if callee in self.holds_step_loop:
-                    held.update(around for around, _ in call.place)
-        return training, forward, held
-
-    def is_hot_place(self, function_id: str, place: Place, hot: set[str]) -> bool:
-        """Whether code at `place` of a function runs on every iteration of some step loop."""
-        steps = self.step_loops.get(function_id, set())
-        for number, guarded in place[:-1]:
-            if number in steps:
-                return not guarded
-        return function_id in hot and not place[-1][1]
-
-    def _spread_heat(self) -> set[str]:
-        hot = {f.id for f in self.functions.values() if f.in_module and f.id.endswith(".forward")}
-        queue = list(self._callees)
-        for caller in queue:  # grows: a function that turns out hot heats what it calls
-            for call, callees in self._callees[caller]:
-                fresh = [callee for callee in callees if callee not in hot]
-                if fresh and self.is_hot_place(caller, call.place, hot):
-                    hot.update(fresh)
-                    queue.extend(fresh)
-        return hot
-
-    def _spread_grad_off(self) -> set[str]:
-        """Functions that always run without gradients: by decorator, or at every call site in view."""
-        off = {f.id for f in self.functions.values() if f.grad_off}
-        queue = list(self._sites)
-        for name in queue:  # grows: what a function without gradients calls may be the next
-            if name in off or name in self.escapes:
-                continue
-            if all(call.grad_off or caller in off for caller, call in self._sites.get(name, ())):
-                off.add(name)
-                queue.extend(c for _, callees in self._callees[name] for c in callees if c not in off)
-        return off
-
-    def _calling(self, start: set[str]) -> set[str]:
+    def calling(self, start: set[str]) -> set[str]:
         """`start` and every function that calls, directly or not, one of it."""
         found = set(start)
         queue = list(start)
         for name in queue:
-            fresh = {caller for caller, _ in self._sites.get(name, ()) if caller not in found}
+            fresh = {caller for caller, _ in self.sites.get(name, ()) if caller not in found}
             found |= fresh
             queue.extend(fresh)
-        return found
-
-    def _find_exposed(self) -> set[str]:
-        """Functions that do a forward with gradients on, directly or in a function that they call."""
-        found = {
-            f.id
-            for f in self.functions.values()
-            if not f.grad_off and any(e.kind in ("forward", "layer") and not e.grad_off for e in self._events(f))
-        }
-        queue = [name for name in found if not name.endswith(".forward")]
-        for name in queue:
-            for caller, call in self._sites.get(name, ()):
-                if caller not in found and not call.grad_off and not self.functions[caller].grad_off:
-                    found.add(caller)
-                    if not caller.endswith(".forward"):
-                        queue.append(caller)
-        return found
-
-    def _find_reaching(self) -> set[str]:
-        """Functions whose result, still carrying a graph, reaches code that differentiates: a caller, or a caller's
-        caller.
-        """
-        carrying = {name for name, value in self.returns.items() if may_carry_graph(value)}
-        queue = [
-            f.id
-            for f in self.functions.values()
-            if _has(f, "backward", "differentiate") or (f.in_module and f.id.endswith(".forward"))
-        ]
-        found: set[str] = set()
-        for name in queue:
-            for call, callees in self._callees[name]:
-                if call.grad_off or call.discarded:
-                    continue
-                fresh = [c for c in callees if c in carrying and c not in found]
-                found.update(fresh)
-                queue.extend(fresh)
         return found
 
     # What a file gets
@@ -719,7 +343,7 @@ class Project:
     def flow_facts(self, path: str) -> Linked:
         """What concerns one file's flow: names, and what other files' functions take, return and do."""
         summary = self.summaries[path]
-        own, names, refs, classes = self._near(summary)
+        own, names, refs, classes = self.near(summary)
         others = names - own
         return Linked(
             returns={n: v for n in sorted(others) if _tells(v := self.returns[n])},
@@ -736,27 +360,7 @@ class Project:
             moves=frozenset(n for n in others if self.functions[n].moves),
         )
 
-    def region_facts(self, path: str) -> Linked:
-        """What concerns one file altogether; `decide_regions` comes first."""
-        summary = self.summaries[path]
-        own, names, _, _ = self._near(summary)
-        return msgspec.structs.replace(
-            self.flow_facts(path),
-            hot=frozenset(own & self.hot),
-            grad_off=frozenset(own & self.grad_off),
-            always_grad_off=frozenset(names & self.grad_off),
-            step_loops=frozenset(n for name in own for n in self.step_loops[name]),
-            differentiates=frozenset(names & self.differentiates),
-            exposed=frozenset(names & self.exposed),
-            reaches_backward=frozenset(own & self.reaches_backward),
-            sync_wrappers=frozenset(n for n in names if self.functions[n].single_return_sync),
-            memory_getters=frozenset(n for n in names if self.functions[n].memory_getter),
-            escapes=frozenset(own & self.escapes),
-            called=frozenset(own & self._sites.keys()),
-            device=self.layout.home(path) in self._device_homes,
-        )
-
-    def _near(self, summary: FileSummary) -> tuple[set[str], set[str], dict[str, Value], dict[str, ClassFacts]]:
+    def near(self, summary: FileSummary) -> tuple[set[str], set[str], dict[str, Value], dict[str, ClassFacts]]:
         """A file's own functions, those and all that it may call, what its references mean, and the classes in view."""
         known = self._nearby.get(summary.module)
         if known is not None:
@@ -764,7 +368,7 @@ class Project:
         own = {f.id for f in summary.functions}
         refs = {reference: self.resolve(reference) for reference in summary.references}
         classes = self._classes_near(summary, refs)
-        names = {c for name in own for _, callees in self._callees[name] for c in callees}
+        names = {c for name in own for _, callees in self.callees[name] for c in callees}
         names |= {v.name for v in refs.values() if v.kind == "function"}
         names |= {part.name for v in refs.values() if v.kind == "either" for part in v.items}
         for facts in classes.values():
@@ -792,7 +396,7 @@ class Project:
             return True
         if function.id.endswith(".__init__"):
             return False
-        calls = [(c, ids) for c, ids in self._callees[function.id] if not any(i.endswith(_SETTLED) for i in ids)]
+        calls = [(c, ids) for c, ids in self.callees[function.id] if not any(i.endswith(_SETTLED) for i in ids)]
         returns_open = not function.id.endswith(MODULE_BODY) and not _is_known(function.returns)
         is_open = returns_open or any(not _is_known(v) for c, ids in calls if ids for v in c.positional)
         return is_open and any(_matters(self.returns[i]) for c, ids in calls for i in ids if i in self.returns)
@@ -812,7 +416,7 @@ class Project:
         """
         return any(
             self.functions[name].guards or (name in self.trains and any(guarded for _, guarded in call.place))
-            for call, callees in self._callees[function.id]
+            for call, callees in self.callees[function.id]
             for name in callees
         )
 
@@ -831,7 +435,7 @@ class Project:
         wanted += [b for c in summary.classes for b in map(self._target, c.bases)]
         wanted += [c.id for c in summary.classes]
         for function in summary.functions:
-            for _, callees in self._callees[function.id]:
+            for _, callees in self.callees[function.id]:
                 wanted += [
                     v.name for c in callees if c in self.returns for v in _values_in(self.returns[c]) if ":" in v.name
                 ]
@@ -863,10 +467,10 @@ def link(layout: ProjectLayout, summaries: Mapping[str, FileSummary], *, last: b
             path: msgspec.structs.replace(project.flow_facts(path), again=project.may_say_more(path))
             for path in project.summaries
         }
-    project.decide_regions()
+    regions = ProjectRegions(project)
     layers = link_layers({path: s.layers for path, s in project.summaries.items()}, project)
     return {
-        path: msgspec.structs.replace(project.region_facts(path), layers=layers.get(path, LinkedLayers()))
+        path: msgspec.structs.replace(regions.facts(path), layers=layers.get(path, LinkedLayers()))
         for path in project.summaries
     }
 
@@ -910,18 +514,6 @@ def family_of(bases: list[str]) -> str:
         if base == "torch.autograd.Function":
             return "autograd"
     return ""
-
-
-def _has(function: FunctionFacts, *kinds: str) -> bool:
-    return any(event.kind in kinds for event in function.events)
-
-
-def _chain(around: Mapping[int, int], number: int) -> Iterator[int]:
-    """The loops around loop `number`, innermost first; `around` maps a loop to the one around it."""
-    outer = around.get(number, OUTSIDE)
-    while outer != OUTSIDE:
-        yield outer
-        outer = around.get(outer, OUTSIDE)
 
 
 def _agreed(values: list[Value]) -> Value:

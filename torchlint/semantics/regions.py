@@ -12,8 +12,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from torchlint import torch_api
+from torchlint.semantics.facts import OUTSIDE, Place
 from torchlint.semantics.names import COMPREHENSIONS, Comprehension, Function, LoopNode, last_name, path_of
-from torchlint.semantics.project import OUTSIDE, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
