@@ -1,0 +1,1 @@
+"""How a table of measurements is shown: one module for each form."""
