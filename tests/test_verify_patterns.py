@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402, N812
-from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from torchlint.runtime_verify.patterns import PATTERNS, Match, find, unobservable  # noqa: E402
-from torchlint.runtime_verify.recording import Kind, Node, Recording, Site, TensorNote, record  # noqa: E402
+from torchlint.runtime_verify.patterns import PATTERNS, Match, find, unobservable
+from torchlint.runtime_verify.recording import Kind, Node, Recording, Site, TensorNote, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -252,14 +253,14 @@ def test_the_dtype_is_the_one_under_autocast() -> None:
 
 
 def train(
-    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.SGD, *, set_to_none: bool = True, **settings: Any
+    settings: dict[str, bool], optimizer: Any = torch.optim.SGD, *, set_to_none: bool = True
 ) -> Callable[[], object]:
     def program() -> None:
         model = nn.Linear(3, 2)
         trainer = optimizer(model.parameters(), lr=0.1, **settings)  # optimizer
         for _ in range(3):
             trainer.zero_grad(set_to_none=set_to_none)  # zeroed
-            model(torch.ones(4, 3)).sum().backward()
+            torch.autograd.backward(model(torch.ones(4, 3)).sum())
             trainer.step()  # stepped
 
     return program
@@ -267,7 +268,7 @@ def train(
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
 def test_an_optimizer_that_goes_through_its_parameters_one_by_one(optimizer: Any) -> None:
-    (match,) = seen_on_cpu("single-tensor-optimizer", train(optimizer, foreach=False))
+    (match,) = seen_on_cpu("single-tensor-optimizer", train({"foreach": False}, optimizer))
     assert match.place == Site(HERE, line_of("stepped"))
     assert match.made == Site(HERE, line_of("optimizer"))
     assert match.count == 3
@@ -276,18 +277,18 @@ def test_an_optimizer_that_goes_through_its_parameters_one_by_one(optimizer: Any
 
 @pytest.mark.parametrize("settings", [{"foreach": True}, {"fused": True}, {}])
 def test_an_optimizer_that_takes_all_at_once_or_was_told_nothing_is_fine(settings: dict[str, bool]) -> None:
-    assert not seen_on_cpu("single-tensor-optimizer", train(**settings))
+    assert not seen_on_cpu("single-tensor-optimizer", train(settings))
 
 
 def test_on_a_gpu_one_by_one_counts_whoever_chose_it() -> None:
-    recording = msgspec.structs.replace(record(train()), accelerator="cuda")
+    recording = msgspec.structs.replace(record(train({})), accelerator="cuda")
     assert matches("single-tensor-optimizer", recording)
 
 
 def test_one_parameter_is_one_by_one_anyway() -> None:
     def program() -> None:
         weight = nn.Parameter(torch.ones(3))
-        weight.sum().backward()
+        torch.autograd.backward(weight.sum())
         torch.optim.SGD([weight], lr=0.1, foreach=False).step()
 
     assert not seen_on_cpu("single-tensor-optimizer", program)
@@ -295,14 +296,14 @@ def test_one_parameter_is_one_by_one_anyway() -> None:
 
 @pytest.mark.parametrize("settings", [{"foreach": False}, {"foreach": True}, {}])
 def test_gradients_that_are_set_to_zero(settings: dict[str, bool]) -> None:
-    (match,) = seen_on_cpu("grads-set-to-zero", train(set_to_none=False, **settings))
+    (match,) = seen_on_cpu("grads-set-to-zero", train(settings, set_to_none=False))
     assert match.place == Site(HERE, line_of("zeroed"))
 
 
 def test_a_module_that_sets_its_gradients_to_zero() -> None:
     def program() -> None:
         model = nn.Linear(3, 2)
-        model(torch.ones(4, 3)).sum().backward()
+        torch.autograd.backward(model(torch.ones(4, 3)).sum())
         model.zero_grad(set_to_none=False)  # zeroed by the module
 
     (match,) = seen_on_cpu("grads-set-to-zero", program)
@@ -311,7 +312,7 @@ def test_a_module_that_sets_its_gradients_to_zero() -> None:
 
 def test_gradients_that_are_let_go_and_zeros_elsewhere_are_fine() -> None:
     def program() -> None:
-        train()()
+        train({})()
         torch.zeros(3).zero_()
 
     assert not seen_on_cpu("grads-set-to-zero", program)
@@ -356,7 +357,8 @@ class Net(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers(x)  # layers run
+        result: torch.Tensor = self.layers(x)  # layers run
+        return result
 
 
 def test_a_bias_that_the_norm_takes_away() -> None:
@@ -422,7 +424,7 @@ def test_what_the_work_raises_is_raised_and_everything_is_put_back() -> None:
     with pytest.raises(ValueError, match="no"):
         record(lambda: Broken()(torch.rand(2)))
     assert (nn.Module.__init__, DataLoader.__init__, DataLoader.__iter__) == before
-    (match,) = seen_on_cpu("grads-set-to-zero", train(set_to_none=False))
+    (match,) = seen_on_cpu("grads-set-to-zero", train({}, set_to_none=False))
     assert match.count > 0
 
 
