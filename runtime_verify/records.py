@@ -168,8 +168,8 @@ class Row(msgspec.Struct, frozen=True):
 
     `reason` says in one sentence why the verdict is what it is. `workload` is the first line of the bench's docstring.
     `fixed_by` is "torchlint" or, where the rule has no fix, "hand". `safety` is "safe", "unsafe" or "" (no fix).
-    `claim` says what the rule promises to remove. `notes` are sentences to show with the row, such as that times on a GPU
-    are not measured yet. `diff` is the unified diff of the workload. `quick` marks a run with fewer pairs than usual.
+    `claim` says what the rule promises to remove. `notes` are sentences to show with the row. `diff` is the unified diff
+    of the workload. `quick` marks a run with fewer pairs than usual.
     """
 
     code: str
@@ -228,7 +228,8 @@ class Sighting(msgspec.Struct, frozen=True):
     """One place of a workload where the linter, the profiler, or both saw a habit.
 
     `static` is what the finding says, `profiled` what the events of the run say; "" where that side saw nothing.
-    `count` is how often the events occurred.
+    `count` is how often the events occurred. `note` says why one side could not have seen it, such as "needs a GPU";
+    then that they do not agree is no disagreement.
     """
 
     pattern: str
@@ -238,6 +239,7 @@ class Sighting(msgspec.Struct, frozen=True):
     static: str = ""
     profiled: str = ""
     count: int = 0
+    note: str = ""
 
     @property
     def agrees(self) -> bool:
@@ -246,13 +248,14 @@ class Sighting(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """One run of `torchlint verify`: where, when, and what it found out."""
+    """One run of `torchlint verify`: where, when, and what it found out. `notes` are sentences about the whole run."""
 
     environment: Environment
     measured: str
     rows: tuple[Row, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
     sightings: tuple[Sighting, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Results(msgspec.Struct, frozen=True):
