@@ -168,8 +168,8 @@ class Row(msgspec.Struct, frozen=True):
 
     `reason` says in one sentence why the verdict is what it is. `workload` is the first line of the bench's docstring.
     `fixed_by` is "torchlint" or, where the rule has no fix, "hand". `safety` is "safe", "unsafe" or "" (no fix).
-    `claim` says what the rule promises to remove. `notes` are sentences to show with the row. `diff` is the unified diff
-    of the workload. `quick` marks a run with fewer pairs than usual.
+    `claim` says what the rule promises to remove. `notes` are sentences to show with the row. `diff` is the
+    unified diff of the workload. `quick` marks a run with fewer pairs than usual.
     """
 
     code: str
