@@ -205,11 +205,13 @@ def _told_to_go_one_by_one(recording: Recording, call: Call) -> bool:
 
 def synchronous_loader(recording: Recording) -> Iterator[Match]:
     """A DataLoader that made its batches in the process which trains."""
+    waits: dict[tuple[Site, Site | None], list[float]] = {}
     for call, node in recording.calls(Kind.BATCH):
-        if call.site is None or call.settings["num_workers"] != "0" or call.settings["delivered"] != "yes":
-            continue
-        seen = f"the training process itself made each batch, and waited {_milliseconds(node.seconds)} for the first"
-        yield Match("synchronous-loader", call.site, call.made, seen)
+        if call.site is not None and call.settings["num_workers"] == "0" and call.settings["delivered"] == "yes":
+            waits.setdefault((call.site, call.made), []).append(node.seconds)
+    for (site, made), seconds in waits.items():
+        seen = f"the training process itself made each batch, and waited {sum(seconds) * 1e3:.3g} ms for all of them"
+        yield Match("synchronous-loader", site, made, seen, len(seconds))
 
 
 def grads_set_to_zero(recording: Recording) -> Iterator[Match]:
@@ -260,10 +262,6 @@ def _births_of_modules(recording: Recording) -> dict[int, Site | None]:
 
 def _has(node: Node, name: str) -> bool:
     return any(event.name == name for event in node.walk())
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"
 
 
 PATTERNS = (
