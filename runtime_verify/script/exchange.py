@@ -6,6 +6,8 @@ import enum
 
 import msgspec
 
+from ..records import Environment
+
 
 class Boundary(enum.Enum):
     """What ends a step."""
@@ -29,9 +31,10 @@ class Request(msgspec.Struct, frozen=True):
 
     `tree` is the copy of the project, and the script's working folder is the process's own. `original` is the user's
     project, and `protected` are the folders and files outside of the copy that must not be written to: `original` and
-    what its symbolic links lead to. After `warmup` steps, steps are timed until `steps` have been made in all, or
-    until `budget` seconds have passed. `skip` is how many DataLoader iterations come before the first step where those
-    are the boundary. `count` asks for the host-device synchronizations to be counted, which makes the times worthless.
+    what its symbolic links lead to. `workspace` may be written to wherever it lies. After `warmup` steps, steps are
+    timed until `steps` have been made in all, or until `budget` seconds have passed. `skip` is how many DataLoader
+    iterations come before the first step where those are the boundary. `count` asks for the host-device
+    synchronizations to be counted, which makes the times worthless.
     """
 
     script: str
@@ -40,6 +43,7 @@ class Request(msgspec.Struct, frozen=True):
     original: str
     protected: tuple[str, ...]
     answer: str
+    workspace: str
     steps: int
     warmup: int
     budget: float
@@ -57,7 +61,8 @@ class Observed(msgspec.Struct, frozen=True):
     `losses` are the values on which a backward was called. `peak_bytes` is the peak of `memory` ("device memory" or
     "resident memory") since the warm-up, 0 where it cannot be known. `streams` are digests of the states of the random
     generators at the end. `loaded` are the project's files that were imported, `foreign` those that were imported from
-    the original instead of the copy. `clock` says what took the times.
+    the original instead of the copy. `clock` says what took the times. `refused` are the paths of the original
+    that the script tried to write to.
     """
 
     end: End
@@ -78,3 +83,4 @@ class Observed(msgspec.Struct, frozen=True):
     clock: str = ""
     device: str = "cpu"
     refused: tuple[str, ...] = ()
+    environment: Environment | None = None

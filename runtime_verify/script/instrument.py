@@ -1,7 +1,7 @@
 """Runs a script in this process and reports what its steps cost.
 
-The parent starts `python -m torchlint.runtime_verify.script.instrument REQUEST LIMIT`. The process is a fresh child in the copy of the script's folder. What the script would see of it is what it would see
-when started by `python SCRIPT ARGUMENTS`.
+The parent starts `python -m torchlint.runtime_verify.script.instrument REQUEST LIMIT`, a fresh process in the copy of
+the script's folder. What the script would see of it is what it would see when started by `python SCRIPT ARGUMENTS`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     import torch
 
+    from ..records import Environment
+
 # How long before the parent loses its patience a stack trace is written.
 _BEFORE_THE_END = 1.5
 
@@ -39,7 +41,7 @@ def main() -> None:
     guard.die_with_parent()
     faulthandler.dump_traceback_later(max(limit - _BEFORE_THE_END, 0.5))
     fence = guard.CopyOnWrite(request.tree, request.protected)
-    guard.restrict_writes(request.protected, (str(Path(request.answer).parent),))
+    guard.restrict_writes(request.protected, (request.workspace,))
     _put_copy_in_place_of_original(request)
     fence.install()
     _Child(request, fence).run()
@@ -82,7 +84,7 @@ class _Child:
                     print(error.code if isinstance(error.code, str) else self._message, file=sys.stderr)
             except BaseException as error:
                 end, self._message = End.CRASHED, f"{type(error).__name__}: {error}".split("\n")[0][:500]
-                traceback.print_exc()
+                _print_traceback(error)
         self._steps.finish(end)
 
     def _syncs_so_far(self) -> int:
@@ -115,14 +117,40 @@ class _Child:
             clock=steps.clock,
             device="cuda" if on_cuda() else "cpu",
             refused=tuple(dict.fromkeys(self._fence.refused)),
+            environment=self._environment(),
         )
         path = Path(self._request.answer)
-        path.with_suffix(".part").write_bytes(msgspec.json.encode(observed))
+        path.with_suffix(".part").write_bytes(msgspec.msgpack.encode(observed))  # JSON has no NaN
         os.replace(path.with_suffix(".part"), path)
+
+    def _environment(self) -> Environment | None:
+        """Where this runs; asked for once, by the run whose times do not count."""
+        import torch
+
+        from .. import environment
+        from .steps import on_cuda
+
+        if self._request.boundary is not Boundary.AUTO:
+            return None
+        found: Environment = environment.describe("cuda" if on_cuda() else "cpu", torch.get_num_threads())
+        # A subclass of str, as torch.__version__ is, cannot be encoded.
+        return msgspec.structs.replace(found, torch=str(found.torch))
 
 
 def _number(loss: Any) -> float:
     return float(loss.double().cpu())
+
+
+def _print_traceback(error: BaseException) -> None:
+    """Print what the interpreter would have printed, without the frames that ran the script."""
+    frames = error.__traceback__
+    while frames is not None and _is_ours(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    traceback.print_exception(type(error), error, frames)
+
+
+def _is_ours(file: str) -> bool:
+    return file == __file__ or os.path.basename(file) == "runpy.py" or file == "<frozen runpy>"
 
 
 # The script
