@@ -70,7 +70,7 @@ class OperatorCounter(TorchDispatchMode):
         super().__init__()
         self.counts: Counter[str] = Counter()
         self._device = device
-        self._alive = 0
+        self._alive = self._most_alive = self._existing = 0
         self._known: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
 
     def __torch_dispatch__(
@@ -78,7 +78,7 @@ class OperatorCounter(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         for tensor in _tensors((args, kwargs)):
-            self._known.add(tensor.untyped_storage())  # what was there before is not allocated here
+            self._existing += self._meet(tensor.untyped_storage())
         result = operator(*args, **kwargs)
         name = operator.__name__.partition(".")[0]  # type: ignore[attr-defined]
         self.counts["operator_calls"] += 1
@@ -92,15 +92,20 @@ class OperatorCounter(TorchDispatchMode):
 
     def _count_allocations(self, result: Any) -> None:
         for tensor in _tensors(result):
-            storage = tensor.untyped_storage()
-            if storage in self._known:
-                continue
-            self._known.add(storage)
-            size = storage.nbytes()
+            size = self._meet(tensor.untyped_storage())
             self.counts["bytes_allocated"] += size
             self._alive += size
-            self.counts["peak_memory"] = max(self.counts["peak_memory"], self._alive)
-            weakref.finalize(storage, self._release, size).atexit = False
+        self._most_alive = max(self._most_alive, self._alive)
+        # What operators took and none of them made was there from the beginning, whenever it was first met.
+        self.counts["peak_memory"] = self._existing + self._most_alive
+
+    def _meet(self, storage: torch.UntypedStorage) -> int:
+        """The bytes of a storage that was not seen before, which is followed to its end; 0 for a known one."""
+        if storage in self._known:
+            return 0
+        self._known.add(storage)
+        weakref.finalize(storage, self._release, storage.nbytes()).atexit = False
+        return storage.nbytes()
 
     def _release(self, size: int) -> None:
         self._alive -= size

@@ -25,13 +25,13 @@ class Judgement(NamedTuple):
 
 
 def judge(
-    values: Values,
+    values: Values | None,
     measurements: Sequence[Measurement],
     timing: Timing,
     claims_something: bool,
 ) -> Judgement:
-    """The verdict on a fix whose two versions both ran to their end."""
-    if not values.same:
+    """The verdict on a fix whose two versions both ran to their end. `values` is None where none are to be compared."""
+    if values is not None and not values.same:
         names = ", ".join(deviation.name for deviation in values.deviations[:3])
         return Judgement(Verdict.DIFFERS, f"before and after do not compute the same: {names}")
     if claims_something and (failure := _unshown(measurements)) is not None:

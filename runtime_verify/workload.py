@@ -181,7 +181,7 @@ def _fix(code: str, path: Path) -> str:
     if problems:
         text = "\n".join(problems).replace(str(path.parent) + os.sep, "")
         raise NotFixedError(Failure(FailureKind.NOT_FIXED, f"torchlint's fix leaves {code} in the workload", "", text))
-    return "unsafe" if any(fix is None or fix.safety == "unsafe" for fix in fixes) else "safe"
+    return "unsafe" if any(fix is None or not fix.is_safe for fix in fixes) else "safe"
 
 
 def _run(code: str, path: Path, action: str) -> FileReport:
