@@ -19,7 +19,7 @@ from .exchange import Boundary
 from .fixes import Fix, Fixed, Fixer, Selection, fix_project
 from .outcome import Comparison, Report
 from .project_copy import CopyError, Snapshot, snapshot
-from .run import ORIGINAL, Measured, Options, Runner, Version, Workspace
+from .run import ORIGINAL, Measured, Options, Run, Runner, Version, Workspace
 
 FIXED = "with all fixes"
 
@@ -99,7 +99,9 @@ def _measure(runner: Runner, found: Snapshot, fixed: Fixed, options: Options, wi
     if original.failure:
         run = original.failed_run
         reason = f"the script gives nothing to compare: {original.failure}"
-        failed = Comparison(ORIGINAL, Verdict.FAILED, reason, failure=original.failure, output=run.output)
+        failed = Comparison(
+            ORIGINAL, Verdict.FAILED, reason, failure=original.failure, output=run.output, notes=_hints(found, run)
+        )
         return _ended(report, failed)
     used, idle = _used(fixed, original)
     report = msgspec.structs.replace(report, idle=idle)
@@ -130,6 +132,16 @@ def _report(original: Measured, options: Options, fixed: Fixed) -> Report:
         environment=seen.environment if seen is not None else None,
         notes=fixed.problems,
     )
+
+
+def _hints(found: Snapshot, run: Run) -> tuple[str, ...]:
+    """What may have kept a script from running that runs by itself."""
+    if guard.kernel_can_guard() and "Permission denied" in run.output:
+        return (
+            f"a verification lets a script change nothing in {found.root} but in its copy, nor make new entries in the "
+            "folders above; an argument can name another place to write to",
+        )
+    return ()
 
 
 def _used(fixed: Fixed, original: Measured) -> tuple[Fixed, tuple[Fix, ...]]:
