@@ -155,17 +155,22 @@ def _mark_ratios(axes: Axes, low: float, high: float) -> None:
 
 
 def _scale(axes: Axes, sweep: Sweep) -> None:
+    """Axes that fit: logarithmic where values span orders of magnitude, and ticks at the sizes themselves."""
+    from matplotlib.ticker import FuncFormatter
+
     points = [point for series in sweep.series for point in series.points]
     times = [point.seconds for point in points if point.seconds > 0]
     sizes = sorted({point.size for point in points})
     if times and max(times) > 30 * min(times):
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     else:
         axes.set_ylim(bottom=0)
     if len(sizes) > 2 and sizes[0] > 0 and sizes[-1] / sizes[0] >= 16:
         axes.set_xscale("log", base=2)
-    if len(sizes) <= 12:
-        axes.set_xticks(sizes, [f"{at:g}" for at in sizes], minor=False)
+    ticks = sizes if len(sizes) <= 12 else [at for at in sizes if at % 8 == 0]
+    if 0 < len(ticks) <= 12:
+        axes.set_xticks(ticks, [f"{at:g}" for at in ticks], minor=False)
         axes.set_xticks([], minor=True)
 
 
