@@ -163,6 +163,13 @@ def test_numbers_have_their_unit(value: float, unit: Unit, text: str) -> None:
     assert wording.amount(value, unit) == text
 
 
+def test_amounts_that_round_to_the_same_keep_all_their_digits() -> None:
+    fell = Measurement("bytes_allocated", "allocated", Unit.BYTES, 25_300_000, 25_290_000, "operators", claimed=True)
+    assert wording.mechanism(fell) == "allocated 25,300,000 B to 25,290,000 B"
+    same = Measurement("bytes_allocated", "allocated", Unit.BYTES, 2**20, 2**20, "operators")
+    assert wording.mechanism(same) == "allocated 1 MiB to 1 MiB"
+
+
 def test_the_sum_of_the_verdicts_counts_each() -> None:
     rows = [row(), row(verdict=Verdict.SLOWER), row(verdict=Verdict.FASTER)]
     assert wording.summary(rows) == "3 rows: 2 faster, 1 slower"

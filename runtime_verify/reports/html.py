@@ -134,8 +134,7 @@ def _measurements(row: Row) -> str:
     body = [
         (
             in_html(one.label) + (" <span class=mark>claimed</span>" if one.claimed else ""),
-            in_html(wording.amount(one.before, one.unit)),
-            in_html(wording.amount(one.after, one.unit)),
+            *map(in_html, wording.before_after(one)),
             in_html(one.how),
         )
         for one in row.measurements

@@ -79,10 +79,7 @@ def _detail_parts(row: Row) -> Iterator[str]:
     if row.measurements:
         yield _grid(
             ("counted", "before", "after", "how"),
-            [
-                (one.label, wording.amount(one.before, one.unit), wording.amount(one.after, one.unit), one.how)
-                for one in row.measurements
-            ],
+            [(one.label, *wording.before_after(one), one.how) for one in row.measurements],
         )
     if row.values is not None and row.values.deviations:
         yield "\n".join(f"- {in_markdown(f'{one.name}: {one.message}')}" for one in row.values.deviations)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ..records import Environment, Failure, Measurement, Row, Series, Sighting, Sweep, Timing, Values
 
 MEANINGS = {
-    Verdict.FASTER: "The whole interval of the ratio lies above 1, and the ratio is at least 1.03.",
-    Verdict.LEANER: "The claimed counters or the memory moved, the time did not.",
-    Verdict.NO_GAIN: "Nothing that was measured got better, and nothing got worse.",
-    Verdict.SLOWER: "The whole interval of the ratio lies below 1: the fix costs time here.",
-    Verdict.INCONCLUSIVE: "The measurements scatter too much to say.",
+    Verdict.FASTER: "The whole interval of the ratio lies above 1, and the gain is 3 % or more.",
+    Verdict.LEANER: "What the rule claims to remove, or the peak memory, fell; the time neither rose by 3 % nor fell.",
+    Verdict.NO_GAIN: "The time is the same to within 3 %, and nothing else fell.",
+    Verdict.SLOWER: "The whole interval of the ratio lies below 1, and the loss is 3 % or more.",
+    Verdict.INCONCLUSIVE: "The times vary too much to tell, or to rule out a loss.",
     Verdict.DIFFERS: "Outputs, losses, gradients or parameters are not the same after the fix.",
     Verdict.NOT_MEASURED_HERE: "It takes a device that is not here, such as a GPU or a second one.",
     Verdict.FAILED: "The workload did not finish, or the fix did not remove what the rule claims that it removes.",
@@ -69,8 +69,15 @@ def times(timing: Timing | None) -> str:
 
 def mechanism(measurement: Measurement) -> str:
     """ "host syncs 40 to 1"."""
+    return f"{measurement.label} {' to '.join(before_after(measurement))}"
+
+
+def before_after(measurement: Measurement) -> tuple[str, str]:
+    """Both amounts, with all their digits where fewer would not tell them apart."""
     before, after = (amount(value, measurement.unit) for value in (measurement.before, measurement.after))
-    return f"{measurement.label} {before} to {after}"
+    if before == after and measurement.before != measurement.after and measurement.unit is Unit.BYTES:
+        return f"{measurement.before:,.0f} B", f"{measurement.after:,.0f} B"
+    return before, after
 
 
 def claimed(row: Row) -> str:
