@@ -254,6 +254,18 @@ def test_fixes_in_files_that_the_script_does_not_import_are_no_gain(tmp_path: Pa
     assert {fix.file for fix in found.idle} == {"main.py"}
 
 
+def test_fixes_that_the_steps_do_not_come_to_are_not_judged(mnist: Path) -> None:
+    options = Options(str(mnist), steps=6, warmup=2, pairs=1, seconds=60)  # an epoch has eight
+    place = place_of(mnist, None, mnist.parent)
+    alone = verify(place, options, Wishes(Selection(("TL401",))))
+    assert alone.comparison.verdict is Verdict.INCONCLUSIVE
+    assert "none of the fixed lines" in alone.comparison.reason
+    assert alone.comparison.step is None
+    (note,) = verify(place, options, Wishes(Selection(("TL101", "TL401")))).notes
+    assert note.count("TL101") == 2
+    assert note.count("TL401") == 1
+
+
 # What a step is
 
 

@@ -26,6 +26,14 @@ class End(enum.Enum):
     CRASHED = "crashed"
 
 
+class Watched(msgspec.Struct, frozen=True):
+    """Lines of a file, relative to the project, of which a run executes one or none; both ends count."""
+
+    file: str
+    first: int
+    last: int
+
+
 class Request(msgspec.Struct, frozen=True):
     """One run of a script.
 
@@ -34,7 +42,7 @@ class Request(msgspec.Struct, frozen=True):
     what its symbolic links lead to. `workspace` may be written to wherever it lies. After `warmup` steps, steps are
     timed until `steps` have been made in all, or until `budget` seconds have passed. `skip` is how many DataLoader
     iterations come before the first step where those are the boundary. `count` asks for the host-device
-    synchronizations to be counted, which makes the times worthless.
+    synchronizations to be counted, and for the `watched` lines to be looked out for, which makes the times worthless.
     """
 
     script: str
@@ -51,6 +59,7 @@ class Request(msgspec.Struct, frozen=True):
     boundary: Boundary = Boundary.AUTO
     skip: int = 0
     count: bool = False
+    watched: tuple[Watched, ...] = ()
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -62,7 +71,7 @@ class Observed(msgspec.Struct, frozen=True):
     "resident memory") since the warm-up, 0 where it cannot be known. `streams` are digests of the states of the random
     generators at the end. `loaded` are the project's files that were imported, `foreign` those that were imported from
     the original instead of the copy. `clock` says what took the times. `refused` are the paths of the original
-    that the script tried to write to.
+    that the script tried to write to. `reached` are the indexes of the watched lines that were executed.
     """
 
     end: End
@@ -83,4 +92,5 @@ class Observed(msgspec.Struct, frozen=True):
     clock: str = ""
     device: str = "cpu"
     refused: tuple[str, ...] = ()
+    reached: tuple[int, ...] | None = None
     environment: Environment | None = None

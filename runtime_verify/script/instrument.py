@@ -52,6 +52,7 @@ class _Child:
 
     def __init__(self, request: Request, fence: guard.CopyOnWrite) -> None:
 
+        from .reach import Watcher
         from .steps import Steps, install
         from .syncs import SyncCounter
 
@@ -60,6 +61,7 @@ class _Child:
         self._losses: list[torch.Tensor] = []
         self._message = ""
         self._counter = SyncCounter() if request.count else None
+        self._watcher = Watcher(request.tree, request.watched) if request.count else None
         self._steps = Steps(request, self._answer, self._syncs_so_far if self._counter else None)
         if self._counter:
             _pause_where_reads_stay_on_the_host(self._counter)
@@ -75,6 +77,8 @@ class _Child:
         end = End.FINISHED
         with self._counter or nullcontext():
             try:
+                if self._watcher:
+                    self._watcher.start()
                 _run_script(self._request)
             except Stop:
                 return
@@ -95,6 +99,8 @@ class _Child:
         """Write what was seen; called when the last step has ended, before the script winds up."""
         from .steps import on_cuda, peak_memory
 
+        if self._watcher:
+            self._watcher.stop()
         steps, counter = self._steps, self._counter
         assert steps.end is not None
         peak, memory = peak_memory()
@@ -118,6 +124,7 @@ class _Child:
             device="cuda" if on_cuda() else "cpu",
             refused=tuple(dict.fromkeys(self._fence.refused)),
             environment=self._environment(),
+            reached=tuple(sorted(self._watcher.reached)) if self._watcher else None,
         )
         path = Path(self._request.answer)
         path.with_suffix(".part").write_bytes(msgspec.msgpack.encode(observed))  # JSON has no NaN

@@ -176,7 +176,7 @@ def _terminal(report: Report, color: bool, width: int) -> str:
     console.print(
         Text(inline(_verdict(report)), _STYLES.get(report.comparison.verdict.value, "yellow")), soft_wrap=True
     )
-    return stream.getvalue()
+    return "\n".join(line.rstrip() for line in stream.getvalue().split("\n"))
 
 
 def _print_grid(console: Console, grid: Grid) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from . import guard, project_copy
-from .exchange import Boundary, End, Observed, Request
+from .exchange import Boundary, End, Observed, Request, Watched
 
 ORIGINAL = "original"
 
@@ -144,10 +144,10 @@ class Runner:
         self._options = options
         self._progress = progress
 
-    def survey(self, version: Version) -> Measured:
-        """Run a version to learn what its steps are, and to count their synchronizations."""
+    def survey(self, version: Version, watched: tuple[Watched, ...] = ()) -> Measured:
+        """Run a version to learn what its steps are, to count their synchronizations, and which lines it executes."""
         self._progress(f"{version.name}: counting")
-        run = self._run(version, Boundary.AUTO, 0, count=True)
+        run = self._run(version, Boundary.AUTO, 0, count=True, watched=watched)
         if run.observed is None or run.observed.end is End.CRASHED:
             # Counting intercepts every operator, which not every program bears.
             plain = self._run(version, Boundary.AUTO, 0, count=False)
@@ -168,7 +168,9 @@ class Runner:
                 assert seen is not None
                 measured.timed.append(self._run(measured.version, seen.boundary, seen.skipped, count=False))
 
-    def _run(self, version: Version, boundary: Boundary, skip: int, count: bool) -> Run:
+    def _run(
+        self, version: Version, boundary: Boundary, skip: int, count: bool, watched: tuple[Watched, ...] = ()
+    ) -> Run:
         # Always at the same path, so that whatever is cached by path is found again.
         tree, scratch = self._workspace.folder / "copy" / self._found.root.name, self._workspace.folder / "run"
         for folder in (tree, scratch):
@@ -177,6 +179,7 @@ class Runner:
         scratch.mkdir()
         (self._workspace.folder / "tmp").mkdir(exist_ok=True)
         request = self._request(tree, scratch, boundary, skip, count)
+        request = msgspec.structs.replace(request, watched=watched)
         try:
             return _run_child(request, tree / self._options.folder, self._options.seconds)
         finally:

@@ -19,6 +19,7 @@ from .exchange import Boundary
 from .fixes import Fix, Fixed, Fixer, Selection, fix_project
 from .outcome import Comparison, Report
 from .project_copy import CopyError, Snapshot, snapshot
+from .reach import watched_lines
 from .run import ORIGINAL, Measured, Options, Run, Runner, Version, Workspace
 
 FIXED = "with all fixes"
@@ -94,7 +95,8 @@ def _placed(options: Options, place: Place) -> Options:
 
 
 def _measure(runner: Runner, found: Snapshot, fixed: Fixed, options: Options, wishes: Wishes, fixer: Fixer) -> Report:
-    original = runner.survey(Version(ORIGINAL))
+    watched = tuple(watched_lines(fix, found.read(fix.file)) for fix in fixed.fixes)
+    original = runner.survey(Version(ORIGINAL), watched)
     report = _report(original, options, fixed)
     if original.failure:
         run = original.failed_run
@@ -108,6 +110,11 @@ def _measure(runner: Runner, found: Snapshot, fixed: Fixed, options: Options, wi
     if not used.sources:
         reason = "the script imports none of the files that have fixes"
         return _ended(report, Comparison(FIXED, Verdict.NO_GAIN, reason, ()))
+    unreached = _unreached(fixed, original) - set(idle)
+    if unreached >= set(used.fixes):
+        reason = f"in {options.steps} steps the script came to none of the fixed lines; give it more (--steps)"
+        return _ended(report, Comparison(FIXED, Verdict.INCONCLUSIVE, reason, used.fixes))
+    report = msgspec.structs.replace(report, notes=(*report.notes, *_of_unreached(unreached, options)))
     parts = [bisect.Part(Version(FIXED, used.sources), used.fixes), *_parts(found, used, wishes, fixer)]
     measured = [runner.survey(part.version) for part in parts]
     running = [one for one in measured if not one.failure]
@@ -153,6 +160,19 @@ def _used(fixed: Fixed, original: Measured) -> tuple[Fixed, tuple[Fix, ...]]:
     fixes = tuple(fix for fix in fixed.fixes if fix.file in sources)
     idle = tuple(fix for fix in fixed.fixes if fix.file not in sources)
     return Fixed(sources, fixes, fixed.problems), idle
+
+
+def _unreached(fixed: Fixed, original: Measured) -> set[Fix]:
+    """The fixes whose lines the original did not execute."""
+    seen = original.survey.observed
+    if seen is None or seen.reached is None:  # it could not be watched
+        return set()
+    return {fix for number, fix in enumerate(fixed.fixes) if number not in seen.reached}
+
+
+def _of_unreached(unreached: set[Fix], options: Options) -> tuple[str, ...]:
+    places = ", ".join(f"{fix.code} {fix.place}" for fix in sorted(unreached, key=lambda fix: (fix.file, fix.line)))
+    return (f"not executed in {options.steps} steps, and so not judged (--steps): {places}",) if places else ()
 
 
 def _parts(found: Snapshot, used: Fixed, wishes: Wishes, fixer: Fixer) -> list[bisect.Part]:
