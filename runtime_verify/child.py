@@ -24,9 +24,9 @@ import msgspec
 import torch
 from torch.utils.benchmark import Timer
 
-from torchlint.runtime_verify import counters, cuda_counters, messages
-from torchlint.runtime_verify.comparison import flatten
-from torchlint.runtime_verify.simulated_gpu import DEVICE, SimulatedGpu
+from . import counters, cuda_counters, messages
+from .comparison import flatten
+from .simulated_gpu import DEVICE, SimulatedGpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from torchlint.runtime_verify import messages
-from torchlint.runtime_verify.records import Failure, FailureKind
+from . import messages
+from .records import Failure, FailureKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

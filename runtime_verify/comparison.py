@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from torchlint.runtime_verify.records import Deviation, Policy, Values
-from torchlint.runtime_verify.statistics import same_distribution
+from .records import Deviation, Policy, Values
+from .statistics import same_distribution
 
 Outputs = Mapping[str, torch.Tensor]
 

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.data import DataLoader, dataloader
 
-from torchlint.runtime_verify.records import Unit
+from .records import Unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -63,11 +63,11 @@ _MOVES = {
 }
 
 
-class OperatorCounter(TorchDispatchMode):
+class OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts while it is entered. `device` is the type of the device that stands opposite the host, None for none."""
 
     def __init__(self, device: str | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[str] = Counter()
         self._device = device
         self._alive = self._most_alive = self._existing = 0
@@ -80,7 +80,7 @@ class OperatorCounter(TorchDispatchMode):
         for tensor in _tensors((args, kwargs)):
             self._existing += self._meet(tensor.untyped_storage())
         result = operator(*args, **kwargs)
-        name = operator.__name__.partition(".")[0]  # type: ignore[attr-defined]
+        name = operator.__name__.partition(".")[0]
         self.counts["operator_calls"] += 1
         self._count_allocations(result)
         if name in _MOVES:
@@ -192,7 +192,7 @@ def loader_wait() -> Iterator[LoaderWait]:
         return batch
 
     DataLoader.__iter__ = measured._timed(start)  # type: ignore[method-assign]
-    iterator.__next__ = draw_counted  # type: ignore[method-assign]
+    iterator.__next__ = draw_counted  # type: ignore[method-assign, assignment]
     try:
         yield measured
     finally:

@@ -73,6 +73,6 @@ def save_memory_snapshot(call: Callable[[], object], path: str) -> None:
     try:
         call()
         torch.cuda.synchronize()
-        torch.cuda.memory._dump_snapshot(path)
+        torch.cuda.memory._dump_snapshot(path)  # type: ignore[no-untyped-call]
     finally:
         torch.cuda.memory._record_memory_history(enabled=None)

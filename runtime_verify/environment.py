@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 
 from torchlint import __version__
-from torchlint.runtime_verify.records import Environment
+
+from .records import Environment
 
 _SECONDS = 10
 
@@ -31,7 +32,7 @@ def describe(device: str, threads: int) -> Environment:
         platform=f"{platform.system()} {platform.machine()}",
         gpus=torch.cuda.device_count() if on_gpu else 0,
         cuda=torch.version.cuda or "" if on_gpu else "",
-        cudnn=str(torch.backends.cudnn.version() or "") if on_gpu else "",
+        cudnn=str(torch.backends.cudnn.version() or "") if on_gpu else "",  # type: ignore[no-untyped-call]
         driver=_output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").partition("\n")[0]
         if on_gpu
         else "",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from torchlint.runtime_verify.records import FORMAT, Environment, Results, Row, Table
+from .records import FORMAT, Environment, Results, Row, Table
 
 FOLDER = Path(__file__).parent / "results"
 

@@ -30,7 +30,7 @@ class DeviceTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, host_values: torch.Tensor) -> DeviceTensor:
-        wrapper: DeviceTensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        wrapper: DeviceTensor = torch.Tensor._make_wrapper_subclass(
             cls,
             host_values.size(),
             strides=host_values.stride(),
@@ -42,15 +42,15 @@ class DeviceTensor(torch.Tensor):
         wrapper.host_values = host_values
         return wrapper
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, operator: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         return _on_host(operator, args, kwargs or {})
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"DeviceTensor({self.host_values!r})"
 
     def tolist(self) -> Any:
@@ -62,17 +62,17 @@ class SimulatedGpu:
     """While it is entered, tensors can be made on `DEVICE` and moved there and back."""
 
     def __enter__(self) -> SimulatedGpu:
-        self._modes = (_Operators(), _Constructors())
+        self._modes = (_Operators(), _Constructors())  # type: ignore[no-untyped-call]
         for mode in self._modes:
-            mode.__enter__()
+            mode.__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *exception: Any) -> None:
         for mode in reversed(self._modes):
-            mode.__exit__(*exception)
+            mode.__exit__(*exception)  # type: ignore[no-untyped-call]
 
 
-class _Operators(TorchDispatchMode):
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Catches the operators that make a tensor on the device without taking one."""
 
     def __torch_dispatch__(
@@ -103,7 +103,7 @@ def _on_host(operator: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     if kwargs.get("device") is not None:
         on_device = torch.device(kwargs["device"]) == DEVICE
         kwargs = {**kwargs, "device": torch.device("cpu")}
-    elif taken and operator.__name__.startswith("copy_"):  # type: ignore[attr-defined]
+    elif taken and operator.__name__.startswith("copy_"):
         on_device = isinstance(args[0], DeviceTensor)
     result = operator(*tree_map(_host, args), **tree_map(_host, kwargs))
     given = {id(tensor.host_values): tensor for tensor in taken if isinstance(tensor, DeviceTensor)}

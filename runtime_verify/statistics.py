@@ -58,5 +58,5 @@ def same_distribution(first: Sequence[float], second: Sequence[float]) -> float:
     scaled = (size + 0.12 + 0.11 / size) * distance
     if scaled < 0.2:
         return 1.0  # the series converges slowly there, and its sum is 1 to within rounding
-    series = sum((-1) ** (k - 1) * math.exp(-2 * (k * scaled) ** 2) for k in range(1, 101))
+    series: float = sum((-1) ** (k - 1) * math.exp(-2 * (k * scaled) ** 2) for k in range(1, 101))
     return min(max(2 * series, 0.0), 1.0)

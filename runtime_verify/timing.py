@@ -6,14 +6,12 @@ import math
 from statistics import median
 from typing import TYPE_CHECKING
 
-from torchlint.runtime_verify import messages
-from torchlint.runtime_verify.records import Timing
-from torchlint.runtime_verify.statistics import CONFIDENCE, ratio_of_medians
+from . import messages
+from .records import Timing
+from .statistics import CONFIDENCE, ratio_of_medians
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torchlint.runtime_verify.children import Children
+    from .children import Children
 
 PAIRS = 30
 QUICK_PAIRS = 8
@@ -25,9 +23,7 @@ _SECONDS_FOR_ONE = 0.05
 _MOST_RUNS = 200
 
 
-def time_pairs(
-    before: Children, after: Children, pairs: int, seed: int, progress: Callable[[int], None] = lambda done: None
-) -> Timing:
+def time_pairs(before: Children, after: Children, pairs: int, seed: int) -> Timing:
     """Time both versions `pairs` times each, in turn, the first of each pair changing. Raises WorkloadError."""
     for version in (before, after):
         version.ask(messages.SetUp(seed, _WARM_UP_SECONDS), messages.Done)
@@ -37,7 +33,6 @@ def time_pairs(
         versions = [(before, times[0]), (after, times[1])]
         for version, seconds in versions if pair % 2 == 0 else reversed(versions):
             seconds.append(version.ask(messages.Time(number), messages.Timed).seconds)
-        progress(pair + 1)
     return summarize(*times, seed)
 
 

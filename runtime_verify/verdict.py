@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchlint.runtime_verify.records import Failure, FailureKind, Measurement, Timing, Unit, Values, Verdict
+from .records import Failure, FailureKind, Measurement, Timing, Unit, Values, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

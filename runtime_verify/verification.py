@@ -11,17 +11,17 @@ from pathlib import Path
 import msgspec
 import torch
 
-from torchlint.runtime_verify import messages
-from torchlint.runtime_verify.children import Children, Limits, WorkloadError
-from torchlint.runtime_verify.comparison import Outputs, compare, compare_distributions
-from torchlint.runtime_verify.counters import DESCRIPTIONS
-from torchlint.runtime_verify.records import Failure, Measurement, Policy, Row, Timing, Values, Verdict
-from torchlint.runtime_verify.timing import time_pairs
-from torchlint.runtime_verify.verdict import judge
-from torchlint.runtime_verify.workload import AFTER, BEFORE, NotFixedError, Versions, Workload, make_versions
+from . import messages
+from .children import Children, Limits, WorkloadError
+from .comparison import Outputs, compare, compare_distributions
+from .counters import DESCRIPTIONS
+from .records import Failure, Measurement, Policy, Row, Timing, Values, Verdict
+from .timing import time_pairs
+from .verdict import judge
+from .workload import AFTER, BEFORE, NotFixedError, Versions, Workload, make_versions
 
-Progress = Callable[[str, float], None]
-"""Told what is being done, and which part of the whole is done."""
+Progress = Callable[[str], None]
+"""Told the name of each step, when it begins."""
 
 STEPS = ("fixing", "comparing", "counting", "timing")
 
@@ -53,7 +53,7 @@ class Evidence:
     notes: tuple[str, ...]
 
 
-def verify(workload: Workload, options: Options, progress: Progress = lambda step, part: None) -> Row:
+def verify(workload: Workload, options: Options, progress: Progress = lambda step: None) -> Row:
     """Measure one rule. Whatever the workload does, the answer is a row, and nothing of it goes on running."""
     row = Row(
         code=workload.code,
@@ -70,7 +70,7 @@ def verify(workload: Workload, options: Options, progress: Progress = lambda ste
         return row
     with tempfile.TemporaryDirectory(prefix="torchlint-verify-") as name:
         try:
-            progress("fixing", 0.0)
+            progress("fixing")
             versions = make_versions(workload, Path(name))
             row = msgspec.structs.replace(row, safety=versions.safety, diff=versions.diff)
             evidence = _gather(workload, versions, options, progress)
@@ -123,26 +123,20 @@ def _judged(row: Row, workload: Workload, evidence: Evidence) -> Row:
 def _gather(workload: Workload, versions: Versions, options: Options, progress: Progress) -> Evidence:
     notes = ["fixed by hand: the rule has no fix"] if workload.fixed else []
     with _Pair(workload, versions, options) as pair:
-        progress("comparing", 0.1)
+        progress("comparing")
         values = None
         if workload.comparable:
             values = _Comparison(workload, versions, options, pair).values()
         else:
             notes.append("values are not compared: the fixed version is another model by intent")
-        progress("counting", 0.3)
+        progress("counting")
         measurements = _count(workload, options, pair)
         if options.snapshot is not None:
             notes.append(_save_snapshots(workload, options, pair, options.snapshot))
     # The profiler leaves hooks behind that cost time: what is timed is run by fresh processes.
     with _Pair(workload, versions, options) as pair:
-        progress("timing", 0.4)
-        timing = time_pairs(
-            pair.before,
-            pair.after,
-            options.pairs,
-            options.seed,
-            lambda done: progress("timing", 0.4 + 0.6 * done / options.pairs),
-        )
+        progress("timing")
+        timing = time_pairs(pair.before, pair.after, options.pairs, options.seed)
     return Evidence(values, measurements, timing, tuple(notes))
 
 

@@ -20,24 +20,25 @@ These are literals, and are read without running the script. The first line of i
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from torchlint.checker import Plan
 from torchlint.config import Settings
 from torchlint.discovery import Project
 from torchlint.repair import unified
 from torchlint.runner import Run
-from torchlint.runtime_verify.records import Failure, FailureKind
 from torchlint.selection import default_registry
 
+from .records import Failure, FailureKind
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torchlint.diagnostics import FileReport
 
 NOT_AT_RUN_TIME = {
@@ -107,9 +108,8 @@ def workloads(fixtures: Sequence[Path] | None = None) -> dict[str, Workload]:
 
 
 def _fixtures() -> list[Path]:
-    import torchlint.fixtures
-
-    return [Path(folder) for folder in torchlint.fixtures.__path__]
+    fixtures = importlib.import_module("torchlint.fixtures")
+    return [Path(folder) for folder in fixtures.__path__]
 
 
 def read_workload(path: Path, code: str, name: str) -> Workload:
