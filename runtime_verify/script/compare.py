@@ -136,15 +136,15 @@ def compare_losses(before: Sequence[Observed], after: Sequence[Observed]) -> Los
         return Losses((), (), True, "no backward was called: there is no loss to compare")
     if not first or not second:
         return Losses(first, second, False, "a backward was called in one version only")
-    nan = _bad_points(first), _bad_points(second)
-    if bool(nan[0]) != bool(nan[1]):
-        which = "before" if nan[0] else "after"
-        note = f"the loss is not a finite number at {nan[0] + nan[1]} of its points, in the version {which} alone"
-        return Losses(first, second, False, note)
+    common = min(len(first), len(second))  # a run that ends when its time is up may have made fewer steps
+    nan = _bad_points(first[:common]), _bad_points(second[:common])
+    if nan[0] != nan[1]:
+        counts = f"{len(nan[0])} points before, {len(nan[1])} after"
+        return Losses(first, second, False, f"the loss is not a finite number at different points: {counts}")
     largest, noise = _largest(first, second), max((_largest(first, run.losses) for run in before[1:]), default=0.0)
     tolerance = max(RELATIVE_TOLERANCE, 2 * noise)
     streams = _changed_streams(before, after)
-    if first == second:
+    if _identical(first, second):
         return Losses(first, second, True, "the loss curves are the same, bit for bit", 0.0, noise, tolerance, streams)
     if largest <= tolerance:
         spread = f"; the original alone differs by {noise:.1e} from run to run" if noise > RELATIVE_TOLERANCE else ""
@@ -162,8 +162,14 @@ def compare_losses(before: Sequence[Observed], after: Sequence[Observed]) -> Los
     return Losses(first, second, agree, note, largest, noise, tolerance, streams, probability)
 
 
-def _bad_points(losses: Iterable[float]) -> int:
-    return sum(not math.isfinite(loss) for loss in losses)
+def _bad_points(losses: Sequence[float]) -> tuple[int, ...]:
+    return tuple(number for number, loss in enumerate(losses) if not math.isfinite(loss))
+
+
+def _identical(first: Sequence[float], second: Sequence[float]) -> bool:
+    return len(first) == len(second) and all(
+        a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(first, second, strict=True)
+    )
 
 
 def _largest(first: Sequence[float], second: Sequence[float]) -> float:
