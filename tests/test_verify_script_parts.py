@@ -92,6 +92,11 @@ def test_few_pairs_are_no_evidence_however_large_the_difference() -> None:
     assert verdict(*found) is Verdict.INCONCLUSIVE
 
 
+def test_one_pair_of_runs_bounds_nothing() -> None:
+    found = compare.ratio([((2.0, 2.1), (1.0, 1.1))], max)
+    assert (found.low, found.high) == (0.0, float("inf"))
+
+
 def test_times_that_vary_widely_are_inconclusive() -> None:
     fixed = runs("fixed", 0.010)
     for number, factor in enumerate((0.5, 2.0, 0.7, 1.6, 0.6, 1.9)):

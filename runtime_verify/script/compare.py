@@ -7,6 +7,8 @@ import random
 from statistics import NormalDist, fmean, geometric_mean, median
 from typing import TYPE_CHECKING
 
+from torchlint.reports.summary import counted
+
 from ..records import Verdict
 from ..statistics import same_distribution
 from ..verdict import WORTH_IT
@@ -97,6 +99,8 @@ def ratio(
     samples.sort()
     tail = _expanded_tail(len(pairs))
     low, high = samples[math.floor(tail * (_RESAMPLES - 1))], samples[math.ceil((1 - tail) * (_RESAMPLES - 1))]
+    if len(pairs) < 2:
+        low, high = 0.0, math.inf  # one pair says nothing of how much pairs differ
     befores, afters = [typical(a) for a, _ in pairs], [typical(b) for _, b in pairs]
     return Ratio(median(befores), median(afters), point, min(low, point), max(high, point))
 
@@ -214,7 +218,7 @@ def _judge(found: Comparison, original: Measured, other: Measured) -> tuple[Verd
     if found.pairs < LEAST_PAIRS:
         return (
             Verdict.INCONCLUSIVE,
-            f"{found.pairs} pairs of runs are too few to tell, at least {LEAST_PAIRS} are needed (--pairs)",
+            f"{counted(found.pairs, 'pair')} of runs: too few to tell, at least {LEAST_PAIRS} are needed (--pairs)",
             "",
         )
     return (*_judge_gain(found, found.step, found.whole), "")

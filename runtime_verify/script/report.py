@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from torchlint.reports.summary import counted
+
 from ..reports import wording
 from ..reports.escaping import block_in_html, block_in_markdown, in_html, in_markdown, inline, lines
 
@@ -61,7 +63,8 @@ def facts(report: Report) -> list[str]:
         pairs = report.comparison.pairs
         how = f"{report.steps} steps a run, the first {report.warmup} not timed; steps are {report.boundary}"
         found.append(
-            f"{how}; {pairs} pairs of runs, seed {report.seed}" + (f", {report.clock}" if report.clock else "")
+            f"{how}; {counted(pairs, 'pair')} of runs, seed {report.seed}"
+            + (f", {report.clock}" if report.clock else "")
         )
     found.append(f"measured: {report.measured}")
     return found
