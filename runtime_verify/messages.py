@@ -54,10 +54,9 @@ class Counted(msgspec.Struct, frozen=True, tag=True):
 
 
 class SetUp(msgspec.Struct, frozen=True, tag=True):
-    """Set up with a seed and warm up, for the times that are asked for next."""
+    """Set up with a seed and run once, for the times that are asked for next."""
 
     seed: int
-    warm_up_seconds: float
 
 
 class Time(msgspec.Struct, frozen=True, tag=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -26,14 +27,23 @@ _MOST_RUNS = 200
 def time_pairs(before: Children, after: Children, pairs: int, seed: int) -> Timing:
     """Time both versions `pairs` times each, in turn, the first of each pair changing. Raises WorkloadError."""
     for version in (before, after):
-        version.ask(messages.SetUp(seed, _WARM_UP_SECONDS), messages.Done)
+        version.ask(messages.SetUp(seed), messages.Done)
     number = _runs_for_one_time(before, after)
+    for version in (before, after):
+        _warm_up(version, number)
     times: tuple[list[float], list[float]] = ([], [])
     for pair in range(pairs):
         versions = [(before, times[0]), (after, times[1])]
         for version, seconds in versions if pair % 2 == 0 else reversed(versions):
             seconds.append(version.ask(messages.Time(number), messages.Timed).seconds)
     return summarize(*times, seed)
+
+
+def _warm_up(version: Children, number: int) -> None:
+    """Run for a while. How often is decided here: processes of one group have to run equally often."""
+    end = time.monotonic() + _WARM_UP_SECONDS
+    while time.monotonic() < end:
+        version.ask(messages.Time(number), messages.Timed)
 
 
 def summarize(before: list[float], after: list[float], seed: int = 0) -> Timing:
