@@ -19,7 +19,7 @@ QUICK_PAIRS = 8
 
 _WARM_UP_SECONDS = 0.5
 _SECONDS_FOR_ONE = 0.05
-"""A single time takes at least this long, by way of more runs: timers and schedulers have their own noise."""
+"""A single time of the slower version takes at least this long, by way of more runs: timers have their own noise."""
 
 _MOST_RUNS = 200
 
@@ -63,5 +63,5 @@ def summarize(before: list[float], after: list[float], seed: int = 0) -> Timing:
 
 def _runs_for_one_time(before: Children, after: Children) -> int:
     """How many runs one time is taken over: the same number for both."""
-    fastest = min(version.ask(messages.Time(1), messages.Timed).seconds for version in (before, after))
-    return min(max(math.ceil(_SECONDS_FOR_ONE / max(fastest, 1e-9)), 1), _MOST_RUNS)
+    slower = max(version.ask(messages.Time(1), messages.Timed).seconds for version in (before, after))
+    return min(max(math.ceil(_SECONDS_FOR_ONE / max(slower, 1e-9)), 1), _MOST_RUNS)
