@@ -2,8 +2,8 @@
 
     python docs/generate.py
 
-A page is what `torchlint rule TL101` prints. A table stands between two marker comments; the rest of its file is
-written by hand.
+A page is what `torchlint rule TL101` prints, with what was measured of the rule last. A table stands between two marker
+comments; the rest of its file is written by hand.
 """
 
 from __future__ import annotations

@@ -215,10 +215,11 @@ def test_the_architecture_names_every_module() -> None:
 
 def test_every_package_is_installed() -> None:
     listed = parse_toml((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
-    folders = {"torchlint": ROOT / "torchlint", "torchlint.rules": ROOT / "rules"}
+    folders = {"torchlint": ROOT / "torchlint"}
+    folders |= {f"torchlint.{name}": ROOT / name for name in ("rules", "fixtures", "runtime_verify")}
     found = {
         ".".join([package, *init.parent.relative_to(folder).parts])
         for package, folder in folders.items()
         for init in folder.rglob("__init__.py")
     }
-    assert set(listed) == {*found, "torchlint.fixtures"}
+    assert set(listed) == found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-VERBS = ("check", "rules", "rule", "config")
+VERBS = ("check", "rules", "rule", "config", "verify")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,6 +57,11 @@ def _dispatch(arguments: list[str]) -> int:
         from torchlint import show_config
 
         return show_config.main(rest)
+    if verb == "verify":
+        from torchlint.runtime_verify import verify_command
+
+        status: int = verify_command.main(rest)
+        return status
     from torchlint import check_command
 
     return check_command.main(rest)

@@ -66,9 +66,13 @@ def _find(wanted: str, registry: Registry) -> type[Rule]:
 
 
 def _show(rule: type[Rule]) -> int:
+    from torchlint.runtime_verify.page_section import section
+
     fix = f"{rule.fixable.value} fix" if rule.fixable else "no fix"
     default = "on by default" if rule.default else "opt-in"
     text = f"# {rule.code} {rule.name}\n\n*{rule.level.value} · {fix} · {default} · {rule.family()}*\n\n{rule.page()}\n"
+    if measured := section(rule.code):
+        text += f"\n{measured}"
     if _is_styled():
         from rich.console import Console
         from rich.markdown import Markdown

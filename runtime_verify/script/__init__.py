@@ -1,0 +1,1 @@
+"""Runs a user's own script before and after the fixes, and compares them end to end."""
