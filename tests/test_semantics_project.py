@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import dedent
+from time import perf_counter
 
 import pytest
 from semantics_support import is_hot, kind, node, project, value
 
 from torchlint.semantics import FileSummary, Module, ProjectLayout, link
+from torchlint.source import SourceFile
 
 TRAIN = """
     import torch
@@ -502,3 +505,85 @@ def test_file_that_leaves_the_project_takes_its_heat_along() -> None:
     summaries: dict[str, FileSummary] = {"helpers.py": found["helpers.py"].summary()}
     found["helpers.py"].attach(link(layout, summaries)["helpers.py"])
     assert not is_hot(found["helpers.py"], "read()")
+
+
+# Rounds and long chains
+
+_TOLD_LATE = {
+    "model.py": """
+        import torch
+        from torch import nn
+        class Decoder(nn.Module):
+            def forward(self, x): return x
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.decoder = Decoder()
+            def forward(self, x): return self.decoder(x)
+    """,
+    "task.py": """
+        from model import Net
+        class Task:
+            def __init__(self, net: Net, loader):
+                self.net, self.loader = net, loader
+            def run(self):
+                for x in self.loader:
+                    y = self.net.decoder(x)
+                return y
+        def unrelated(a):
+            return a + 1
+    """,
+    "main.py": """
+        import torch
+        from model import Net
+        from task import Task
+        from torch.utils.data import DataLoader
+        def main(data):
+            return Task(Net().cuda(), DataLoader(data, num_workers=4)).run()
+    """,
+}
+
+
+def test_what_a_revision_says_is_what_a_whole_summary_would_say() -> None:
+    layout = ProjectLayout(Path("no", "such", "folder"), _TOLD_LATE)
+    sources = {path: SourceFile.from_text(Path(path), dedent(text)) for path, text in _TOLD_LATE.items()}
+    modules = {path: Module(source, source.parse(), layout, path) for path, source in sources.items()}
+    summaries = {path: module.declarations() for path, module in modules.items()}
+    for path, facts in link(layout, summaries, last=False).items():
+        modules[path].attach(facts)
+        summaries[path] = modules[path].summary()
+    linked = link(layout, summaries, last=False)
+    assert linked["task.py"].again == {"task:Task.__init__", "task:Task.run"}
+    task = modules["task.py"]
+    task.attach(linked["task.py"])
+    revised = summaries["task.py"].revised(task.revision())
+    whole = task.summary()
+    assert revised.functions == whole.functions
+    assert revised.classes == whole.classes
+    assert revised.functions != summaries["task.py"].functions
+
+
+def test_an_attribute_of_a_class_of_another_file_makes_the_step_loop() -> None:
+    assert len(project(_TOLD_LATE, screened=False)["task.py"].linked.step_loops) == 1
+
+
+def test_a_long_chain_of_subclasses_is_climbed_once() -> None:
+    chain = "".join(f"class C{n}(C{n - 1}):\n    def f{n}(self, x): return x\n" for n in range(1, 1500))
+    text = "from torch import nn\nclass C0(nn.Module):\n    def forward(self, x): return x\n" + chain
+    start = perf_counter()
+    module = project({"chain.py": text})["chain.py"]
+    assert module.class_family("chain:C1499") == "module"
+    assert perf_counter() - start < 10  # a climb for each class took minutes
+
+
+def test_a_cycle_of_bases_ends() -> None:
+    files = {"a.py": "from b import B\nclass A(B): pass\n", "b.py": "from a import A\nclass B(A): pass\n"}
+    modules = project(files, screened=False)
+    assert modules["a.py"].class_family("a:A") == ""
+
+
+def test_a_name_that_some_function_rebinds_is_not_its_import() -> None:
+    module = project(
+        {"main.py": "import torch\ndef f():\n    global torch\n    torch = None\ndef g():\n    return torch.zeros(1)\n"}
+    )["main.py"]
+    assert module.value(node(module, "torch.zeros(1)")).kind == "unknown"
