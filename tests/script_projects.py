@@ -142,7 +142,7 @@ def tree_hash(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def survey(script: Path, *arguments: str, steps: int = 6, warmup: int = 1, seconds: float = 60.0) -> Measured:
+def survey(script: Path, *arguments: str, steps: int = 6, warmup: int = 1, seconds: float = 300.0) -> Measured:
     """One run of a script as it is, in a copy of its folder."""
     options = Options(script.name, arguments, steps=steps, warmup=warmup, seconds=seconds)
     with Workspace() as workspace:

@@ -56,7 +56,7 @@ def observed(measured: Measured) -> Observed:
 
 
 def verified(
-    script: Path, *arguments: str, fixer: Fixer | None = None, codes: tuple[str, ...] | None = None, seconds: float = 60
+    script: Path, *arguments: str, fixer: Fixer | None = None, codes: tuple[str, ...] | None = None, seconds: float = 300
 ) -> Report:
     """The report of a quick verification: one pair of runs, which is too few for a verdict on the time."""
     options = Options(str(script), arguments, steps=12, warmup=2, pairs=1, seconds=seconds)
@@ -255,7 +255,7 @@ def test_fixes_in_files_that_the_script_does_not_import_are_no_gain(tmp_path: Pa
 
 
 def test_fixes_that_the_steps_do_not_come_to_are_not_judged(mnist: Path) -> None:
-    options = Options(str(mnist), steps=6, warmup=2, pairs=1, seconds=60)  # an epoch has eight
+    options = Options(str(mnist), steps=6, warmup=2, pairs=1, seconds=300)  # an epoch has eight
     place = place_of(mnist, None, mnist.parent)
     alone = verify(place, options, Wishes(Selection(("TL401",))))
     assert alone.comparison.verdict is Verdict.INCONCLUSIVE
@@ -397,7 +397,7 @@ def test_a_module_of_a_package_may_import_its_siblings_relatively(tmp_path: Path
     (tmp_path / "package" / "sizes.py").write_text("WIDTH = 4\n")
     script = tmp_path / "package" / "train.py"
     script.write_text(f"from .sizes import WIDTH\n{TRAINING}\nfor step in range(20):\n{STEP}\nnet.eval()\n")
-    options = Options(str(script), steps=6, warmup=1, pairs=1, seconds=60)
+    options = Options(str(script), steps=6, warmup=1, pairs=1, seconds=300)
     fixer = planted("package/train.py", "lr=0.1", "lr=0.10")
     found = verify(place_of(script, None, tmp_path), options, Wishes(Selection()), fixer)
     assert found.comparison.losses is not None
@@ -449,7 +449,7 @@ def test_it_runs_nothing_without_consent_where_there_is_no_terminal(mnist: Path)
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 2
     assert "executes your code" in done.stderr
@@ -504,7 +504,7 @@ time.sleep(600)
         start_new_session=True,
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         started = marks / "started"
         while not (started.exists() and started.read_text()):
             assert process.poll() is None, process.communicate()
