@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import html
 import io
 import re
 from pathlib import Path
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 DOCS = Path(__file__).resolve().parent
+README = DOCS.parent / "README.md"
 PAGES = DOCS / "rules"
 # The group of arguments that verbs share with `torchlint check`.
 SETTINGS = "settings"
+
+_CODE = re.compile(r"(`[^`]*`)")
 
 
 def generated() -> dict[Path, str]:
@@ -158,6 +162,8 @@ def _argument(action: argparse.Action) -> str:
     elif metavar is None:
         metavar = action.dest.upper() if action.option_strings else action.dest
     value = " ".join(metavar) if isinstance(metavar, tuple) else metavar
+    if action.option_strings and action.nargs == argparse.OPTIONAL:
+        value = f"[{value}]"
     if not action.option_strings:
         return f"`{value}`"
     names = ", ".join(f"`{name}`" for name in action.option_strings[:-1])
@@ -170,33 +176,39 @@ def _meaning(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Plain text as Markdown, but for what it holds in backticks."""
-    parts = re.split(r"(`[^`]*`)", text)
-    escaped = [part if part.startswith("`") else re.sub(r"([\\*_<\[\]{}#])", r"\\\1", part) for part in parts]
-    return "".join(escaped).replace("|", "\\|")
+    """Plain text as Markdown, in a table too, but for what it holds in backticks."""
+    return "".join(_escaped_code(part) if part.startswith("`") else _escaped_text(part) for part in _CODE.split(text))
+
+
+def _escaped_text(text: str) -> str:
+    # Where a backslash would do in one dialect of Markdown and not in another, there is an entity.
+    return re.sub(r"([\\*_\[\]{}#])", r"\\\1", html.escape(text, quote=False)).replace("|", "&#124;")
+
+
+def _escaped_code(code: str) -> str:
+    if "|" not in code:
+        return code
+    return f"<code>{html.escape(code.strip('`'), quote=False).replace('|', '&#124;')}</code>"
 
 
 # The configuration
 
 
 def _keys() -> str:
-    """The keys of a configuration file."""
-    parser = _parser("check")
-    options = {name: action for action in parser._actions for name in action.option_strings}
+    """The keys of a configuration file: values and defaults of the schema, the meaning in the README's words."""
     schema = cast("msgspec.inspect.StructType", msgspec.inspect.type_info(Config))
-    fields = {field.encode_name: field for field in schema.fields}
-    rows = [[f"`{key}`", _kind(fields[key].type), _default(key), _use(key, options, parser)] for key in KEYS]
+    kinds = {field.encode_name: _kind(field.type) for field in schema.fields}
+    readme = README.read_text(encoding="utf-8")
+    rows = [[f"`{key}`", kinds[key], _default(key), _use(key, readme)] for key in KEYS]
     return _table(["key", "value", "default", "meaning"], rows)
 
 
-def _use(key: str, options: dict[str, argparse.Action], parser: argparse.ArgumentParser) -> str:
-    """What a key is for: what the option of the same name says of itself."""
-    if f"--{key}" not in options:
-        raise ValueError(f"{key}: has no option --{key} that says what it is for")
-    # Commas are for the command line alone.
-    meaning = _meaning(options[f"--{key}"], parser).removesuffix(", by commas")
-    # The default stands in its own column, unless it is more than a value.
-    return meaning if getattr(Config(), KEYS[key]) is None else re.sub(r" \(default: [^)]*\)$", "", meaning)
+def _use(key: str, readme: str) -> str:
+    """What a key is for. Raises ValueError if the README does not say it."""
+    row = re.search(rf"^\| `{re.escape(key)}` \| [^|]+ \| (?P<meaning>.+) \|$", readme, re.MULTILINE)
+    if row is None:
+        raise ValueError(f"{README}: its table of keys has no row for {key}")
+    return row["meaning"]
 
 
 def _default(key: str) -> str:
@@ -227,7 +239,7 @@ def _kind(kind: msgspec.inspect.Type) -> str:
 # What is written where
 
 TABLES: dict[Path, tuple[str, Callable[[], str]]] = {
-    DOCS.parent / "README.md": ("rules", _readme_rules),
+    README: ("rules", _readme_rules),
     PAGES / "index.md": ("rules", _site_rules),
     DOCS / "command-line.md": ("options", _options),
     DOCS / "configuration.md": ("keys", _keys),

@@ -59,9 +59,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Put in what comes from the README, and lead links to pages of the site. Raises PluginError for a lost heading."""
     uri = page.file.src_uri
-    folder = TOP if uri in MADE else (Path(config.docs_dir) / uri).parent
-    text = _relinked(markdown, folder, uri, config)
-    return _INCLUSION.sub(lambda found: _relinked(readme_section(found["heading"]), TOP, uri, config), text)
+    docs = Path(config.docs_dir)
+    folder = TOP if uri in MADE else (docs / uri).parent
+    text = _relinked(markdown, folder, uri, docs)
+    return _INCLUSION.sub(lambda found: _relinked(readme_section(found["heading"]), TOP, uri, docs), text)
 
 
 def readme_section(heading: str) -> str:
@@ -98,14 +99,14 @@ def _existing(nav: list[Any], docs: Path) -> list[Any]:
     return kept
 
 
-def _relinked(markdown: str, folder: Path, page: str, config: MkDocsConfig) -> str:
+def _relinked(markdown: str, folder: Path, page: str, docs: Path) -> str:
     """`markdown`, whose relative links begin in `folder`, as text of the site's page `page`."""
 
     def relinked(found: re.Match[str]) -> str:
         if found["path"] is None:
             return found[0]
         target = Path(os.path.normpath(folder / found["path"]))
-        uri = _page_of(target, Path(config.docs_dir))
+        uri = _page_of(target, docs)
         if uri is not None:
             relative = posixpath.relpath(uri, posixpath.dirname(page) or ".")
             return f"[{found['text']}]({relative}{found['anchor'] or ''})"

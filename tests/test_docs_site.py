@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import http.server
+import importlib.util
 import os
 import re
 import shutil
@@ -15,17 +17,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urljoin, urlsplit
 
+import markdown  # type: ignore[import-untyped]
 import pytest
+from mkdocs.exceptions import PluginError
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from torchlint import all_rules
+from torchlint import all_rules, cli
 from torchlint.config import read_config
 from torchlint.diagnostics import DOCUMENTATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
     from selenium.webdriver.remote.webelement import WebElement
 
@@ -169,6 +174,75 @@ def test_settings_in_the_documentation_are_valid(tmp_path: Path) -> None:
     assert tried
 
 
+# What pages are made of
+
+
+def loaded(name: str) -> ModuleType:
+    """A module of docs/, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_the_command_line_page_has_the_options_that_help_shows(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([verb, "--help"])
+    rows = re.findall(r"^  (-.*?)(?:  |$)", capsys.readouterr().out, re.MULTILINE)
+    shown = {option for row in rows for option in re.findall(r"(?<![\w-])--?[a-zA-Z][a-z-]*", row)}
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    section = page.partition(f"## torchlint {verb}\n")[2].partition("\n## ")[0]
+    settings = page.partition("### Settings\n")[2].partition("\n### ")[0] if "#settings" in section else ""
+    cells = re.findall(r"^\| (`-.*?) \| ", section + settings, re.MULTILINE)
+    listed = {option for cell in cells for option in re.findall(r"`(--?[a-zA-Z][a-z-]*)", cell)}
+    assert "--help" in shown
+    assert listed == shown
+
+
+def test_help_with_marks_of_markdown_and_html_is_shown_as_it_is() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--form", choices=("a", "b"), help="write <b>, a|b, *x_y* [l](u) & `c_d`, `e|f` at 100%%")
+    parser.add_argument("--level", nargs="?", metavar="N", type=int)
+    table = loaded("generate")._arguments(parser._actions[1:], parser)
+    html = markdown.markdown(table, extensions=["tables"])
+    assert "<td><code>--form {a,b}</code></td>" in html
+    assert (
+        "<td>write &lt;b&gt;, a&#124;b, *x_y* [l](u) &amp; <code>c_d</code>, <code>e&#124;f</code> at 100%</td>" in html
+    )
+    assert "<td><code>--level [N]</code></td>" in html
+
+
+def test_a_section_of_the_readme_ends_at_the_next_heading() -> None:
+    hooks = loaded("hooks")
+    section = hooks.readme_section("Before and after")
+    assert section.startswith("`train.py`")
+    assert "diff" in section
+    assert "## " not in section
+    with pytest.raises(PluginError, match=r"no heading 'Before or after'"):
+        hooks.readme_section("Before or after")
+
+
+def test_links_out_of_the_site_become_pages_or_paths() -> None:
+    hooks = loaded("hooks")
+    docs = ROOT / "docs"
+
+    def relinked(text: str, folder: Path, page: str) -> str:
+        linked: str = hooks._relinked(text, folder, page, docs)
+        return linked
+
+    assert (
+        relinked("[new](../../CHANGELOG.md#fixed)", docs / "rules", "rules/index.md") == "[new](../changelog.md#fixed)"
+    )
+    assert relinked("[it](docs/rules/tl101.md)", ROOT, "contributing.md") == "[it](rules/tl101.md)"
+    assert relinked("[`Module`](torchlint/rule.py)", ROOT, "contributing.md") == "`Module` (`torchlint/rule.py`)"
+    assert relinked("[`torchlint/rule.py`](torchlint/rule.py)", ROOT, "contributing.md") == "`torchlint/rule.py`"
+    for kept in ("[x](https://example.org/a.md)", "[x](#place)", "`[x](a.md)`", "```\n[x](a.md)\n```"):
+        assert relinked(kept, ROOT, "index.md") == kept
+
+
 # In a browser
 
 
@@ -278,24 +352,24 @@ def test_the_table_fits_a_narrow_screen(browser: webdriver.Chrome, address: str)
         browser.set_window_size(size["width"], size["height"])
 
 
-def find_by_search(browser: webdriver.Chrome, words: str) -> str:
-    """The title of the page that the first result of the site's own search leads to."""
+def find_by_search(browser: webdriver.Chrome, words: str, page: str) -> str:
+    """Search, wait until the first result leads to a page, go there, and give its title."""
     field = browser.find_element(By.CSS_SELECTOR, "[data-md-component=search-query]")
     browser.execute_script("arguments[0].focus()", field)
     wait = WebDriverWait(browser, SECONDS)
     wait.until(lambda _: field.is_displayed() and field.is_enabled())
     field.send_keys(words)
-    first = ".md-search-result__item:first-child .md-search-result__link"
-    wait.until(lambda _: browser.find_elements(By.CSS_SELECTOR, first))
-    browser.get(browser.find_element(By.CSS_SELECTOR, first).get_attribute("href") or "")
+    # Each letter brings new results, so that no element may be held.
+    first = "return document.querySelector('.md-search-result__item:first-child a')?.href ?? ''"
+    wait.until(lambda _: urlsplit(browser.execute_script(first)).path.endswith(page), f"{words}: finds no {page}")
+    browser.get(browser.execute_script(first))
     return browser.find_element(By.TAG_NAME, "h1").text
 
 
 def test_search_finds_a_rule_by_name_and_by_code(browser: webdriver.Chrome, address: str) -> None:
     for words in ("sync-in-loop", "TL101"):
         browser.get(address)
-        assert find_by_search(browser, words).startswith("TL101 sync-in-loop")
-        assert urlsplit(browser.current_url).path == "/rules/tl101/"
+        assert find_by_search(browser, words, "/rules/tl101/").startswith("TL101 sync-in-loop")
     loaded = browser.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
     assert loaded
     assert [url for url in loaded if not url.startswith(address)] == []
@@ -307,5 +381,5 @@ def test_filter_and_search_work_without_a_server(browser: webdriver.Chrome, tmp_
     browser.get((tmp_path / "rules" / "index.html").as_uri())
     control(browser, "Text").send_keys("tl40")
     assert shown_codes(browser) == [rule.code for rule in all_rules() if rule.code.startswith("TL40")]
-    assert find_by_search(browser, "eval-without-no-grad").startswith("TL401 eval-without-no-grad")
+    assert find_by_search(browser, "eval-without-no-grad", "/rules/tl401.html").startswith("TL401 eval-without-no-grad")
     assert browser.current_url.startswith("file:")
