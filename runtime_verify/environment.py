@@ -23,7 +23,7 @@ def describe(device: str, threads: int) -> Environment:
     return Environment(
         device=device,
         device_name=torch.cuda.get_device_name() if on_gpu else processor,
-        torch=torch.__version__,
+        torch=str(torch.__version__),
         python=platform.python_version(),
         torchlint=__version__,
         cpu=processor,

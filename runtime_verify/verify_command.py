@@ -203,21 +203,28 @@ def _teller(options: argparse.Namespace) -> Callable[[str], None]:
 
 
 def _finish(table: Table, options: argparse.Namespace) -> int:
-    """Show and keep the table. Whatever cannot be written, it is shown first."""
+    """Keep and show the table: where it cannot be kept, it is shown all the same."""
     from .reports import render
 
+    problem = _save(table) if options.save else ""
     if options.output_file is None:
         color = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         sys.stdout.write(render(table, options.output, color=color, width=_width()))
         sys.stdout.flush()
     else:
         _write(options.output_file, render(table, options.output))
-    if options.save:
-        try:
-            print(f"kept in {results.save(table)}", file=sys.stderr)
-        except results.ResultsError as error:
-            raise ConfigError(str(error)) from error
+    if problem:
+        raise ConfigError(problem)
     return int(any(row.verdict.is_bad for row in table.rows))
+
+
+def _save(table: Table) -> str:
+    """Keep the table; what went wrong, or ""."""
+    try:
+        print(f"kept in {results.save(table)}", file=sys.stderr)
+    except results.ResultsError as error:
+        return str(error)
+    return ""
 
 
 def _write(path: Path, text: str) -> None:
