@@ -20,6 +20,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 import markdown  # type: ignore[import-untyped]
 import pytest
 from mkdocs.exceptions import PluginError
+from programs import program
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -246,13 +247,6 @@ def test_links_out_of_the_site_become_pages_or_paths() -> None:
 
 
 # In a browser
-
-
-def program(*names: str) -> str:
-    """The path of the first of these programs that is installed."""
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    assert found, f"none of {', '.join(names)} is installed; on Debian: apt-get install chromium chromium-driver"
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,11 @@ def observed(measured: Measured) -> Observed:
 
 
 def verified(
-    script: Path, *arguments: str, fixer: Fixer | None = None, codes: tuple[str, ...] | None = None, seconds: float = 300
+    script: Path,
+    *arguments: str,
+    fixer: Fixer | None = None,
+    codes: tuple[str, ...] | None = None,
+    seconds: float = 300,
 ) -> Report:
     """The report of a quick verification: one pair of runs, which is too few for a verdict on the time."""
     options = Options(str(script), arguments, steps=12, warmup=2, pairs=1, seconds=seconds)
