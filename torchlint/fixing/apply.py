@@ -50,11 +50,15 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A fix that was not made because its result did not pass verification, or because building it raised."""
+    """A fix that was not made because its result did not pass verification, or because building it raised.
+
+    `line` counts from 1, in a notebook inside the `cell` (0 elsewhere).
+    """
 
     code: str
     line: int
     reason: str
+    cell: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +172,8 @@ def _apply_verified(
 
 
 def _fail(failures: dict[tuple[str, str], Failure], source: SourceFile, finding: FixableFinding, reason: str) -> None:
-    line = source.position(finding.offset)[0]
-    failures.setdefault(_key(source, finding), Failure(finding.code, line, reason))
+    cell, line = source.place(source.position(finding.offset)[0])
+    failures.setdefault(_key(source, finding), Failure(finding.code, line, reason, cell))
 
 
 def _key(source: SourceFile, finding: FixableFinding) -> tuple[str, str]:
@@ -253,7 +257,9 @@ class _Verifier:
         for finding in found:
             line = after.position(finding.offset)[0]
             if finding.fix is not None and (finding.code, line) not in known:
-                raise _Rejected(f"a new {finding.code} would come up on line {line}")
+                cell, row = after.place(line)
+                where = f"line {row} of cell {cell}" if cell else f"line {row}"
+                raise _Rejected(f"a new {finding.code} would come up on {where}")
 
 
 def _edits_comment(text: str, edit: Edit, start: int, end: int) -> bool:
