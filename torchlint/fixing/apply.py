@@ -346,7 +346,8 @@ def write_atomically(path: Path, data: bytes, expected_old: bytes | None = None)
     """Replace what the file at `path` holds by `data`, in one step: a crash at any point leaves the old or the new.
 
     The mode bits stay, and a symbolic link stays one: its target is replaced. Raises WriteError, and leaves everything
-    as it was, where the file or its folder is read-only, or where it no longer holds `expected_old`.
+    as it was, where the file or its folder is read-only, or where it no longer holds `expected_old`; a file that holds
+    `data` by now is as it should be, whoever wrote it.
     """
     target = Path(os.path.realpath(path))
     try:
@@ -354,7 +355,8 @@ def write_atomically(path: Path, data: bytes, expected_old: bytes | None = None)
         # A folder that may be written lets anybody replace a file in it, even one that is not theirs to change.
         if not os.access(target, os.W_OK):
             raise WriteError(f"{path}: the file is read-only")
-        _require_content(path, target, expected_old)
+        if _holds(path, target, data, expected_old):
+            return
         _replace(path, target, data, expected_old, mode)
     except OSError as error:
         raise WriteError(f"{path}: cannot be written: {error.strerror or error}") from error
@@ -371,7 +373,9 @@ def _replace(path: Path, target: Path, data: bytes, expected_old: bytes | None, 
             os.fsync(file.fileno())
         _copy_ownership(target, name)
         os.chmod(name, stat.S_IMODE(mode))
-        _require_content(path, target, expected_old)
+        if _holds(path, target, data, expected_old):
+            os.unlink(name)
+            return
         os.replace(name, target)
     except BaseException:
         with suppress(OSError):
@@ -380,9 +384,16 @@ def _replace(path: Path, target: Path, data: bytes, expected_old: bytes | None, 
     _flush_folder(target.parent)
 
 
-def _require_content(path: Path, target: Path, expected: bytes | None) -> None:
-    if expected is not None and target.read_bytes() != expected:
+def _holds(path: Path, target: Path, data: bytes, expected_old: bytes | None) -> bool:
+    """Whether another process, at work on the same file, has written `data` already. Raises WriteError where the file
+    holds neither that nor what is expected.
+    """
+    if expected_old is None:
+        return False
+    present = target.read_bytes()
+    if present not in (data, expected_old):
         raise WriteError(f"{path}: changed on disk since it was read; not written")
+    return present != expected_old
 
 
 def _copy_ownership(target: Path, name: str) -> None:
