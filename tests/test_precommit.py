@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,21 +12,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from checkout import CHECKOUT, copy_checkout
 
 from torchlint.fixing.apply import WriteError, write_atomically
-
-CHECKOUT = Path(__file__).parent.parent
-# What `pip install` of the repository reads.
-PACKAGE = (
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-    "MANIFEST.in",
-    ".pre-commit-hooks.yaml",
-    "torchlint",
-    "rules",
-    "fixtures",
-)
 
 SLOW = "import torch\n\n\ndef weights(device):\n    return torch.ones(3).to(device)\n"
 FAST = SLOW.replace("torch.ones(3).to(device)", "torch.ones(3, device=device)")
@@ -132,19 +119,6 @@ def pre_commit(folder: Path, cache: Path, *arguments: str) -> subprocess.Complet
     )
 
 
-def copy_checkout(folder: Path) -> Path:
-    """A repository with what the package is built from, committed."""
-    folder.mkdir()
-    for name in PACKAGE:
-        origin = CHECKOUT / name
-        if origin.is_dir():
-            shutil.copytree(origin, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        else:
-            shutil.copy(origin, folder / name)
-    git_repository(folder).commit()
-    return folder
-
-
 @pytest.fixture(scope="module")
 def hooks(tmp_path_factory: pytest.TempPathFactory) -> Hooks:
     """The hooks, installed by pre-commit into its own environment, once for all of pytest's processes."""
@@ -153,6 +127,7 @@ def hooks(tmp_path_factory: pytest.TempPathFactory) -> Hooks:
     source = shared / "torchlint source"
     if not source.exists():
         made = copy_checkout(own / "made")
+        git_repository(made).commit()
         # Of several processes one puts its copy into place; the others find a folder there that is not empty.
         with contextlib.suppress(OSError):
             made.rename(source)
