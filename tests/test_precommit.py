@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -208,7 +209,7 @@ def test_a_commit_is_stopped_by_the_installed_hook(hooks: Hooks, tmp_path: Path)
     project.write("train.py", SLOW)
     project.git("add", "--all")
     commit = ["git", "commit", "--quiet", "--message", "slow"]
-    settings = {"cwd": tmp_path, "env": environment(PRE_COMMIT_HOME=str(hooks.cache)), "timeout": 120}
+    settings: dict[str, Any] = {"cwd": tmp_path, "env": environment(PRE_COMMIT_HOME=str(hooks.cache)), "timeout": 120}
     stopped = subprocess.run(commit, capture_output=True, text=True, check=False, **settings)
     assert (stopped.returncode, "TL201" in stopped.stderr + stopped.stdout) == (1, True)
     project.write("train.py", FAST)
