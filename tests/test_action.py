@@ -81,7 +81,7 @@ class Runner:
     def _value(self, path: str) -> str:
         match path.split("."):
             case ["inputs", name]:
-                return self.inputs.get(name, ACTION["inputs"][name]["default"])
+                return self.inputs.get(name, str(ACTION["inputs"][name]["default"]))
             case ["steps", step, "outputs", name]:
                 return self.outputs[step].get(name, "")
             case ["github", "action_path"]:
