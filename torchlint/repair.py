@@ -43,9 +43,10 @@ class Repaired:
     @property
     def warnings(self) -> tuple[str, ...]:
         """A message for each fix that was not made."""
-        path = self.before.path
         return tuple(
-            f"{path}:{failure.line}: {failure.code} was not fixed: {failure.reason}" for failure in self.failures
+            f"{self.before.path}:{f'cell {failure.cell}:' if failure.cell else ''}{failure.line}: "
+            f"{failure.code} was not fixed: {failure.reason}"
+            for failure in self.failures
         )
 
 

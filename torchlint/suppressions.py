@@ -191,11 +191,11 @@ def _expiry(until: str, today: datetime.date) -> str:
 
 
 def _first_statement_line(tree: ast.Module) -> int:
-    """The first line of code behind the module's docstring."""
-    body = tree.body
-    is_docstring = body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
-    rest = body[1:] if is_docstring else body
-    return _first_line(rest[0]) if rest else 1 << 60
+    """The first line of code behind the module's docstring, or behind a notebook's magics: constants stand for them."""
+    for statement in tree.body:
+        if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
+            return _first_line(statement)
+    return 1 << 60
 
 
 def statement_lines(source: SourceFile, tree: ast.Module) -> list[Lines]:
@@ -288,5 +288,9 @@ def _delete_comment(source: SourceFile, directive: Directive) -> tuple[int, int,
         return start, end + len(after) - len(after.lstrip()), ""
     if before.strip():
         return line_start + len(before.rstrip()), line_end, ""
-    following = [offset for offset in source.line_starts if offset > line_start][:1]
-    return line_start, following[0] if following else line_end, ""
+    if not source.is_last_line(directive.line):
+        return line_start, source.line_starts[directive.line], ""
+    # The last line of a cell: the newline before it goes too, unless the comment is all that the cell holds.
+    if source.notebook is not None and source.place(directive.line)[1] > 1:
+        line_start = source.line_starts[directive.line - 2] + len(source.line(directive.line - 1))
+    return line_start, line_end, ""

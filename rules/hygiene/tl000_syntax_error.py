@@ -17,8 +17,9 @@ class SyntaxErrorRule(Rule):
 
     ## What it finds
     A file that is no valid Python for the interpreter that torchlint runs on: a syntax error, bytes that the declared
-    encoding cannot decode, a NUL byte, nesting that is too deep for the parser, or a notebook that is no JSON. In a
-    notebook the broken cell is reported and the other cells are still linted.
+    encoding cannot decode, a NUL byte, nesting that is too deep for the parser, or a notebook that is no JSON or of a
+    format before 4. In a notebook the broken cell is reported and the other cells are still linted; magics, shell lines
+    and all else that IPython takes are no errors.
 
     ## Why it costs
     Nothing else can be said about code that cannot be read: every other rule is silent on it, so a gate would pass for

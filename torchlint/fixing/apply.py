@@ -50,11 +50,15 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A fix that was not made because its result did not pass verification, or because building it raised."""
+    """A fix that was not made because its result did not pass verification, or because building it raised.
+
+    `line` counts from 1, in a notebook inside the `cell` (0 elsewhere).
+    """
 
     code: str
     line: int
     reason: str
+    cell: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +172,8 @@ def _apply_verified(
 
 
 def _fail(failures: dict[tuple[str, str], Failure], source: SourceFile, finding: FixableFinding, reason: str) -> None:
-    line = source.position(finding.offset)[0]
-    failures.setdefault(_key(source, finding), Failure(finding.code, line, reason))
+    cell, line = source.place(source.position(finding.offset)[0])
+    failures.setdefault(_key(source, finding), Failure(finding.code, line, reason, cell))
 
 
 def _key(source: SourceFile, finding: FixableFinding) -> tuple[str, str]:
@@ -253,7 +257,9 @@ class _Verifier:
         for finding in found:
             line = after.position(finding.offset)[0]
             if finding.fix is not None and (finding.code, line) not in known:
-                raise _Rejected(f"a new {finding.code} would come up on line {line}")
+                cell, row = after.place(line)
+                where = f"line {row} of cell {cell}" if cell else f"line {row}"
+                raise _Rejected(f"a new {finding.code} would come up on {where}")
 
 
 def _edits_comment(text: str, edit: Edit, start: int, end: int) -> bool:
@@ -340,7 +346,8 @@ def write_atomically(path: Path, data: bytes, expected_old: bytes | None = None)
     """Replace what the file at `path` holds by `data`, in one step: a crash at any point leaves the old or the new.
 
     The mode bits stay, and a symbolic link stays one: its target is replaced. Raises WriteError, and leaves everything
-    as it was, where the file or its folder is read-only, or where it no longer holds `expected_old`.
+    as it was, where the file or its folder is read-only, or where it no longer holds `expected_old`; a file that holds
+    `data` by now is as it should be, whoever wrote it.
     """
     target = Path(os.path.realpath(path))
     try:
@@ -348,7 +355,8 @@ def write_atomically(path: Path, data: bytes, expected_old: bytes | None = None)
         # A folder that may be written lets anybody replace a file in it, even one that is not theirs to change.
         if not os.access(target, os.W_OK):
             raise WriteError(f"{path}: the file is read-only")
-        _require_content(path, target, expected_old)
+        if _holds(path, target, data, expected_old):
+            return
         _replace(path, target, data, expected_old, mode)
     except OSError as error:
         raise WriteError(f"{path}: cannot be written: {error.strerror or error}") from error
@@ -365,7 +373,9 @@ def _replace(path: Path, target: Path, data: bytes, expected_old: bytes | None, 
             os.fsync(file.fileno())
         _copy_ownership(target, name)
         os.chmod(name, stat.S_IMODE(mode))
-        _require_content(path, target, expected_old)
+        if _holds(path, target, data, expected_old):
+            os.unlink(name)
+            return
         os.replace(name, target)
     except BaseException:
         with suppress(OSError):
@@ -374,9 +384,16 @@ def _replace(path: Path, target: Path, data: bytes, expected_old: bytes | None, 
     _flush_folder(target.parent)
 
 
-def _require_content(path: Path, target: Path, expected: bytes | None) -> None:
-    if expected is not None and target.read_bytes() != expected:
+def _holds(path: Path, target: Path, data: bytes, expected_old: bytes | None) -> bool:
+    """Whether another process, at work on the same file, has written `data` already. Raises WriteError where the file
+    holds neither that nor what is expected.
+    """
+    if expected_old is None:
+        return False
+    present = target.read_bytes()
+    if present not in (data, expected_old):
         raise WriteError(f"{path}: changed on disk since it was read; not written")
+    return present != expected_old
 
 
 def _copy_ownership(target: Path, name: str) -> None:

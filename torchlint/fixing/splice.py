@@ -166,6 +166,8 @@ def replacement(source: SourceFile, start: int, end: int, new: str) -> list[Edit
 
     Raises Unfixable where a comment would be lost. Newlines that stay keep their form, new ones take the file's.
     """
+    if source.place(source.position(start)[0])[0] != source.place(source.position(end)[0])[0]:
+        raise Unfixable("the code stands in two cells")
     old = unix_newlines(source.text[start:end])
     if comments_in(old) - comments_in(new):
         raise Unfixable("a comment would be lost")

@@ -109,11 +109,13 @@ def _drop_lines(source: SourceFile, statement: ast.stmt) -> list[Edit]:
     start -= len(_indentation(source, start))
     end = _line_end(source, end)
     number = source.position(end)[0]
-    if number < len(source.line_starts):
+    if not source.is_last_line(number):
         return [Edit(start, source.line_starts[number], "")]
-    # The last line of a file that does not end in a newline: delete the newline before it instead.
-    before = source.line_starts[number - 2] + len(source.line(number - 1)) if number > 1 else 0
-    return [Edit(before, end, "")]
+    # The last line of a cell, or of a file without a final newline: the newline before the statement goes instead.
+    first = source.position(start)[0]
+    if source.place(first)[1] > 1:
+        start = source.line_starts[first - 2] + len(source.line(first - 1))
+    return [Edit(start, end, "")]
 
 
 def _creation_before(source: SourceFile, first: ast.expr, last: ast.stmt, value: ast.expr) -> ast.stmt:
@@ -236,7 +238,7 @@ def _block_end(source: SourceFile, end: int, indentation: str) -> int:
         deeper = line.startswith(indentation) and line[len(indentation) :].lstrip(" \t") != line[len(indentation) :]
         if line.strip() and not (deeper and line.lstrip().startswith("#")):
             break
-        if source.notebook and source.cell_position(number)[1] == 1:
+        if source.is_last_line(number - 1):
             break
         if line.strip():
             end = source.line_starts[number - 1] + len(line)
