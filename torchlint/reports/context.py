@@ -10,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchlint.source import Edit, SourceError, SourceFile
+from torchlint.source import Edit, SourceError, SourceFile, spliced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,16 +83,38 @@ class FileText:
         """The file after the edits of a fix, None where they do not fit the text."""
         if self.source is None:
             return None
+        placed = self._placed(edits)
+        try:
+            return self.source.edited(placed) if placed else None
+        except ValueError:
+            return None
+
+    def around(self, edits: Sequence[EditRecord], margin: int) -> tuple[str, str] | None:
+        """The lines that edits touch, and `margin` more before and behind, as they are and as they will be; None where
+        the edits do not fit the text.
+        """
+        placed = self._placed(edits)
+        if self.source is None or not placed:
+            return None
+        starts = self.source.line_starts
+        first = max(bisect_right(starts, placed[0].start) - 1 - margin, 0)
+        last = bisect_right(starts, max(edit.end for edit in placed)) + margin
+        begin, end = starts[first], starts[last] if last < len(starts) else len(self.source.text)
+        before = self.source.text[begin:end]
+        try:
+            return before, spliced(before, [Edit(e.start - begin, e.end - begin, e.content) for e in placed])
+        except ValueError:
+            return None
+
+    def _placed(self, edits: Sequence[EditRecord]) -> list[Edit]:
+        """The edits by offsets, sorted; none where one of them has no place in the text."""
         placed = []
         for edit in edits:
             start, end = self._offset(edit.cell, edit.location), self._offset(edit.cell, edit.end_location)
             if start is None or end is None:
-                return None
+                return []
             placed.append(Edit(start, end, edit.content))
-        try:
-            return self.source.edited(placed)
-        except ValueError:
-            return None
+        return sorted(placed)
 
     def _offset(self, cell: int, place: Location) -> int | None:
         number = self._number(cell, place.row)

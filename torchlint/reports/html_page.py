@@ -206,32 +206,18 @@ def _diff_row(line: str) -> str:
 
 
 def _diff(fix: FixRecord, text: FileText) -> Iterator[str]:
-    """The hunks of the fix's unified diff; in a notebook, of the cells that it changes."""
-    edited = text.edited(fix.edits or ())
-    if not fix.edits or text.source is None or edited is None:
+    """The hunks of the fix's unified diff."""
+    around = text.around(fix.edits or (), _CONTEXT_LINES)
+    if around is None:
         return
-    before, after = _lines(text.source.text), _lines(edited.text)
-    # Only the lines between the first and the last edit differ; a diff of the whole file costs more and says no more.
-    head = _shared(before, after)
-    tail = _shared(before[head:][::-1], after[head:][::-1])
-    first = max(head - _CONTEXT_LINES, 0)
-    old = before[first : len(before) - tail + _CONTEXT_LINES]
-    new = after[first : len(after) - tail + _CONTEXT_LINES]
-    for number, line in enumerate(unified_diff(old, new, n=_CONTEXT_LINES, lineterm="")):
-        # The headers name files; the line numbers of the hunks, of which the first needs no header, count from `first`.
+    before, after = (_lines(part) for part in around)
+    for number, line in enumerate(unified_diff(before, after, n=_CONTEXT_LINES, lineterm="")):
+        # The headers name files; the line numbers of the hunks, of which the first needs no header, are not the file's.
         if number > 2:
             yield "@@" if line.startswith("@@") else line
 
 
 def _lines(text: str) -> list[str]:
-    return re.split(r"\r\n|\r|\n", text)
-
-
-def _shared(first: Sequence[str], second: Sequence[str]) -> int:
-    """How many lines two texts share at their beginnings."""
-    count = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
+    """The lines; what follows the last newline counts only if there is something."""
+    lines = re.split(r"\r\n|\r|\n", text)
+    return lines if lines[-1] else lines[:-1]
