@@ -236,8 +236,8 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=Path,
         default=[],
-        help="write a report to a file beside the one on the terminal: the first file takes the first --output-format, "
-        "the second the second, and a format that is left over is the terminal's",
+        help="write a report to a file beside the one on the terminal; may be given several times: the first file "
+        "takes the first format, the second the second, and a format that is left over is the terminal's",
     )
     group.add_argument(
         "--baseline", metavar="FILE", type=Path, help="leave out the findings that are known from this file"
