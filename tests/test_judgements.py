@@ -130,3 +130,22 @@ def test_fix_that_would_change_results_or_come_too_late_is_not_offered(code: str
     (rule,) = [rule for rule in all_rules() if rule.code == code]
     (finding,) = rule().check(module(text))
     assert finding.fix is None
+
+
+@pytest.mark.parametrize(
+    ("parameters", "is_repaired"),
+    [("optimizer", False), ("optimizer: torch.optim.Optimizer", True), ("optimizer: FusedAdam", False)],
+)
+def test_an_argument_is_added_only_for_an_optimizer_of_torch(parameters: str, is_repaired: bool) -> None:
+    """apex's fused optimizers define `zero_grad(self)`: a call with `set_to_none=True` raises TypeError there."""
+    text = (
+        "import torch\nfrom apex.optimizers import FusedAdam\n"
+        f"def train(model, loader, {parameters}):\n    for x in loader:\n        optimizer.zero_grad()\n"
+        "        model(x).sum().backward()\n        optimizer.step()\n"
+    )
+    found = module(text)
+    found.target_torch = (1, 13)
+    (rule,) = [rule for rule in all_rules() if rule.code == "TL405"]
+    fixes = [finding.fix for finding in rule().check(found)]
+    assert [fix is not None for fix in fixes] == ([is_repaired] if fixes else [])
+    assert fixes or "FusedAdam" in parameters

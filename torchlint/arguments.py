@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from torchlint import __version__
-from torchlint.config import ConfigFinder, overrides_from
+from torchlint.config import ConfigFinder, OutputFormat, overrides_from
 
 _EPILOG = """\
 other verbs:
@@ -24,6 +25,8 @@ examples:
   torchlint .                   lint the current folder
   torchlint --fix .             and repair what can be repaired safely
   torchlint --diff train.py     show the repairs, write nothing
+  torchlint --output-format sarif --output-file out.sarif
+                                a report for a machine beside the one on the terminal
 """
 
 
@@ -39,7 +42,11 @@ class CheckOptions:
     add_ignore: bool
     exit_zero: bool
     exit_non_zero_on_fix: bool
-    output_file: Path | None
+    output_formats: tuple[str, ...]
+    output_files: tuple[Path, ...]
+    baseline: Path | None
+    write_baseline: bool
+    changed_since: str | None
     statistics: bool
     show_files: bool
     stdin: bool
@@ -53,7 +60,9 @@ class CheckOptions:
 
 def parse_check(arguments: list[str]) -> CheckOptions:
     """The options of a check. Wrong usage ends the program with status 2, `--help` with 0."""
-    options = _check_parser().parse_args(arguments)
+    parser = _check_parser()
+    options = parser.parse_args(arguments)
+    _require_reports_that_fit(parser, options)
     stdin = "-" in options.paths or (options.stdin_filename is not None and not options.paths)
     fixes = options.fix or options.fix_only
     action = "diff" if options.diff else ("fix-source" if stdin else "fix") if fixes else "check"
@@ -66,7 +75,11 @@ def parse_check(arguments: list[str]) -> CheckOptions:
         add_ignore=options.add_ignore,
         exit_zero=options.exit_zero,
         exit_non_zero_on_fix=options.exit_non_zero_on_fix,
-        output_file=options.output_file,
+        output_formats=tuple(options.output_format or ()),
+        output_files=tuple(options.output_file),
+        baseline=options.baseline,
+        write_baseline=options.write_baseline,
+        changed_since=options.changed_since,
         statistics=options.statistics,
         show_files=options.show_files,
         stdin=stdin,
@@ -77,6 +90,28 @@ def parse_check(arguments: list[str]) -> CheckOptions:
         quiet=options.quiet,
         color=options.color,
     )
+
+
+def _require_reports_that_fit(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Wrong usage where options about reports contradict one another."""
+    files, formats = len(options.output_file), len(options.output_format or ())
+    if formats > files + 1:
+        parser.error("more --output-format than reports: one goes to the terminal, one to each --output-file")
+    if files > max(formats, 1):
+        parser.error("more --output-file than --output-format: the first file takes the first format, and so on")
+    if len({os.path.realpath(path) for path in options.output_file}) < files:
+        parser.error("two reports cannot go to one --output-file")
+    if options.write_baseline and options.baseline is None:
+        parser.error("--write-baseline needs --baseline FILE, which says where")
+    if options.write_baseline and (files or options.diff or options.add_ignore or options.changed_since is not None):
+        parser.error(
+            "--write-baseline writes all findings and reports none: it cannot be combined with --output-file, --diff, "
+            "--add-ignore or --changed-since"
+        )
+    if options.changed_since is not None and (options.fix or options.fix_only or options.diff):
+        parser.error("--changed-since only reports: it cannot be combined with --fix, --fix-only or --diff")
+    if options.changed_since is not None and ("-" in options.paths or options.stdin_filename is not None):
+        parser.error("--changed-since reads files: it cannot be combined with standard input")
 
 
 def configs_from(options: argparse.Namespace) -> ConfigFinder:
@@ -93,6 +128,8 @@ def settings_given(options: argparse.Namespace) -> dict[str, Any]:
         *("dataloader-workers", "fail-on", "unsafe-fixes", "respect-gitignore", "output-format", "cache-dir"),
     )
     given = {key: getattr(options, key.replace("-", "_"), None) for key in keys}
+    formats = given["output-format"]
+    given["output-format"] = formats[-1] if formats else None
     return {key: value for key, value in given.items() if value is not None}
 
 
@@ -136,7 +173,11 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         "--fail-on", choices=("warning", "info"), help="the least level that fails the run (default: warning)"
     )
     group.add_argument(
-        "--output-format", choices=("full", "concise", "json"), help="the form of the report (default: full)"
+        "--output-format",
+        action="append",
+        metavar="FORMAT",
+        choices=get_args(OutputFormat),
+        help=f"the form of the report (default: full): {', '.join(get_args(OutputFormat))}; may be given several times",
     )
     group.add_argument(
         "--cache-dir", metavar="FOLDER", help="where to keep the cache (default: .torchlint_cache in the project)"
@@ -190,7 +231,24 @@ def _add_fixing(parser: argparse.ArgumentParser) -> None:
 def _add_running(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("running and reporting")
     group.add_argument("--exit-zero", action="store_true", help="exit 0 even when there are findings")
-    group.add_argument("-o", "--output-file", metavar="FILE", type=Path, help="write the report to a file")
+    group.add_argument(
+        *("-o", "--output-file"),
+        metavar="FILE",
+        action="append",
+        type=Path,
+        default=[],
+        help="write a report to a file beside the one on the terminal; may be given several times: the first file "
+        "takes the first format, the second the second, and a format that is left over is the terminal's",
+    )
+    group.add_argument(
+        "--baseline", metavar="FILE", type=Path, help="leave out the findings that are known from this file"
+    )
+    group.add_argument(
+        "--write-baseline", action="store_true", help="write today's findings to the baseline, and drop stale ones"
+    )
+    group.add_argument(
+        "--changed-since", metavar="REV", help="report only findings on lines changed since a revision of git"
+    )
     group.add_argument(
         "--statistics", action="store_true", help="count the findings of each rule instead of listing them"
     )

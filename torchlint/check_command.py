@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from torchlint.arguments import CheckOptions, parse_check
 from torchlint.cache import Cache, cache_folder
-from torchlint.config import ConfigError, Resolved
+from torchlint.config import Resolved
 from torchlint.discovery import Discovery, Project, project_root
 from torchlint.planning import Planner
 from torchlint.progress import ProgressBar
@@ -21,9 +21,16 @@ from torchlint.selection import default_registry, selected_codes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from torchlint.baseline import Baseline
+    from torchlint.changes import Changes
     from torchlint.checker import Plan
     from torchlint.diagnostics import FileReport
     from torchlint.engine import Registry
+    from torchlint.reports.context import Context
+
+# Formats for people, which end in a summary, and formats whose fixes carry their edits.
+_TEXT = ("full", "concise")
+_WITH_EDITS = frozenset({"json", "json-lines", "lsp", "sarif", "html"})
 
 
 def main(arguments: list[str]) -> int:
@@ -43,13 +50,16 @@ class _Session:
         self.registry: Registry = default_registry()
         self.here: Resolved = options.configs.for_folder(Path.cwd())
         self.discovery = Discovery(options.configs, options.force_exclude)
-        self.format: str = self.here.value("output-format")
+        self.format, self.files = _destinations(options, self.here)
+        self.known: int | None = None
         # A selector of the command line that means no rule is wrong usage: nothing is done.
         selected_codes(Resolved(None, self.here.overrides), self.registry)
 
     def check(self) -> int:
         overlay = self._overlay()
+        baseline = self._baseline()
         projects = self._projects(overlay)
+        changes = self._changes(projects)
         planner = Planner(self.options.configs, self.registry, self._action, self._needs_edits)
         planned = [(project, list(planner.plans(project))) for project in projects]
         reports = self._run(planned, overlay)
@@ -58,12 +68,18 @@ class _Session:
         failed = _complain(problems, reports)
         if not plans and not failed:
             print("warning: no Python files or notebooks found under the given paths", file=sys.stderr)
+        if baseline is not None:
+            reports = self._without_known(baseline, reports, plans)
+            if self.options.write_baseline:
+                return 2 if failed else 0
+        if changes is not None:
+            reports = changes.only(reports, self._context(overlay))
         if self.options.add_ignore:
             from torchlint.add_ignore import add_ignores
 
             failed |= add_ignores(reports, plans, self.options.quiet)
             return 2 if failed else 0
-        self._report(reports, overlay, len(plans))
+        failed |= self._report(reports, overlay, len(plans))
         return 2 if failed else self._status(reports, plans)
 
     def show_files(self) -> int:
@@ -79,7 +95,44 @@ class _Session:
 
     @property
     def _needs_edits(self) -> bool:
-        return self.format == "json" and not self.options.statistics
+        formats = {self.format, *(form for form, _ in self.files)} & _WITH_EDITS
+        return bool(formats - {"json"} if self.options.statistics else formats)
+
+    def _baseline(self) -> Baseline | None:
+        if self.options.baseline is None:
+            return None
+        from torchlint.baseline import Baseline
+
+        return Baseline.read(self.options.baseline, may_be_missing=self.options.write_baseline)
+
+    def _changes(self, projects: Sequence[Project]) -> Changes | None:
+        if self.options.changed_since is None:
+            return None
+        from torchlint.changes import changed_since
+
+        return changed_since(self.options.changed_since, [project.root for project in projects] or [os.getcwd()])
+
+    def _without_known(
+        self, baseline: Baseline, reports: Sequence[FileReport], plans: dict[str, Plan]
+    ) -> list[FileReport]:
+        """The reports with what the baseline does not know; what is stale in it is reported, or pruned and written."""
+        from torchlint.reports.summary import counted
+
+        result = baseline.sort(reports, plans, self.registry)
+        self.known = result.known
+        if self.options.write_baseline:
+            count = baseline.write(result.reports, result.stale)
+            if not self.options.quiet:
+                print(f"{visible(str(baseline.path))} holds {counted(count, 'issue')} now.")
+        elif not self.options.quiet:
+            for line in result.stale_lines(baseline.path):
+                print(visible(line), file=sys.stderr)
+        return result.reports
+
+    def _context(self, overlay: dict[str, bytes]) -> Context:
+        from torchlint.reports.context import Context, repository_root
+
+        return Context(repository_root(os.getcwd()), self.registry, overlay)
 
     def _overlay(self) -> dict[str, bytes]:
         if not self.options.stdin:
@@ -111,36 +164,54 @@ class _Session:
         folder = cache_folder(project.root, holder.folder / named if named else None, project_root(project.root)[1])
         return Cache(folder, project.root, writes=not self.options.stdin)
 
-    def _report(self, reports: Sequence[FileReport], overlay: dict[str, bytes], files: int) -> None:
+    def _report(self, reports: Sequence[FileReport], overlay: dict[str, bytes], files: int) -> bool:
+        """Make all reports; whether one of them could not be written."""
         fixed_source = next((report.fixed_source for report in reports if report.fixed_source is not None), None)
         if self.options.action == "fix-source":
             sys.stdout.buffer.write(fixed_source if fixed_source is not None else next(iter(overlay.values())))
             sys.stdout.flush()
-        if self.options.output_file is not None:
-            text = io.StringIO()
-            self._write(reports, files, Output(text, color=False))
-            _save(self.options.output_file, text.getvalue())
-            return
         # Standard output belongs to the repaired text where there is one.
         stream = sys.stderr if self.options.action == "fix-source" else sys.stdout
-        self._write(reports, files, Output(stream, _has_color(stream, self.options.color)))
+        self._write(self.format, reports, overlay, files, Output(stream, _has_color(stream, self.options.color)))
+        stream.flush()
+        failed = False
+        for form, path in self.files:
+            text = io.StringIO()
+            self._write(form, reports, overlay, files, Output(text, color=False))
+            failed |= not _save(path, text.getvalue())
+        if self.options.action == "diff" and not self.options.quiet:
+            from torchlint.reports import summary
 
-    def _write(self, reports: Sequence[FileReport], files: int, output: Output) -> None:
-        from torchlint.reports import summary
+            print(summary.diff_line(reports), file=sys.stderr)
+        return failed
 
+    def _write(
+        self, form: str, reports: Sequence[FileReport], overlay: dict[str, bytes], files: int, output: Output
+    ) -> None:
         if self.options.action == "diff":
             from torchlint.reports import diff
 
             diff.write(reports, output)
-            output.stream.flush()
-            if not self.options.quiet:
-                print(summary.diff_line(reports), file=sys.stderr)
             return
         shown = () if self.options.fix_only else reports
-        _write_findings(shown, self.format, self.options.statistics, output)
-        if self.format != "json" and not self.options.quiet:
-            fixed_only = self.options.fix_only
-            output.line((summary.fixed_line(reports) if fixed_only else summary.found_line(reports, files), "bold"))
+        if self.options.statistics and form in (*_TEXT, "json"):
+            _write_statistics(shown, form, output)
+        elif form in _TEXT:
+            _write_findings(shown, form, output)
+        else:
+            from torchlint.reports.formats import render
+
+            output.stream.write(render(form, shown, self._context(overlay)))
+        if form in _TEXT and not self.options.quiet:
+            self._write_summary(reports, files, output)
+
+    def _write_summary(self, reports: Sequence[FileReport], files: int, output: Output) -> None:
+        from torchlint.reports import summary
+
+        fixed_only = self.options.fix_only
+        output.line((summary.fixed_line(reports) if fixed_only else summary.found_line(reports, files), "bold"))
+        if self.known:
+            output.line((f"{summary.counted(self.known, 'issue')} in the baseline.", ""))
 
     def _status(self, reports: Sequence[FileReport], plans: dict[str, Plan]) -> int:
         fixed = any(report.fixed for report in reports)
@@ -173,19 +244,31 @@ def _complain(problems: Sequence[str], reports: Sequence[FileReport]) -> bool:
     return bool(errors)
 
 
-def _write_findings(reports: Sequence[FileReport], form: str, statistics: bool, output: Output) -> None:
-    if statistics:
-        from torchlint.reports import statistics as table
+def _destinations(options: CheckOptions, here: Resolved) -> tuple[str, tuple[tuple[str, Path], ...]]:
+    """The format of the terminal's report, and the formats and files of the others.
 
-        if form == "json":
-            output.stream.write(table.render_json(reports))
-        else:
-            table.write(reports, output)
-    elif form == "json":
-        from torchlint.reports import json
+    Formats and files are paired in order. A format that is left over is the terminal's; else that is the configured
+    one, unless it is for machines and went into a file.
+    """
+    formats = options.output_formats
+    files = tuple(zip(formats or (here.value("output-format"),), options.output_files, strict=False))
+    if len(formats) > len(files):
+        return formats[-1], files
+    configured: str = here.file.config.output_format if here.file else "full"
+    return (configured if formats or not files or configured in _TEXT else "full"), files
 
-        output.stream.write(json.render(reports))
-    elif form == "concise":
+
+def _write_statistics(reports: Sequence[FileReport], form: str, output: Output) -> None:
+    from torchlint.reports import statistics
+
+    if form == "json":
+        output.stream.write(statistics.render_json(reports))
+    else:
+        statistics.write(reports, output)
+
+
+def _write_findings(reports: Sequence[FileReport], form: str, output: Output) -> None:
+    if form == "concise":
         from torchlint.reports import concise
 
         concise.write(reports, output)
@@ -195,11 +278,17 @@ def _write_findings(reports: Sequence[FileReport], form: str, statistics: bool, 
         full.write(reports, output)
 
 
-def _save(path: Path, text: str) -> None:
+def _save(path: Path, text: str) -> bool:
+    """Write a report to a file; whether that was possible. Where it was not, one line says so."""
+    from torchlint.saving import save
+
     try:
-        path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
-    except OSError as error:
-        raise ConfigError(f"{path}: the report cannot be written: {error.strerror or error}") from error
+        save(path, text)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        print(visible(f"error: {path}: the report cannot be written: {reason}"), file=sys.stderr)
+        return False
+    return True
 
 
 def _has_color(stream: TextIO, wanted: str) -> bool:

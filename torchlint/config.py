@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-OutputFormat = Literal["full", "concise", "json"]
+OutputFormat = Literal[
+    "full", "concise", "json", "json-lines", "lsp", "sarif", "github", "gitlab", "junit", "azure", "html"
+]
 FailOn = Literal["warning", "info"]
 
 

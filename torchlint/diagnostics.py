@@ -18,11 +18,12 @@ class Location(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class EditRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One replacement: the text between the two places becomes `content`."""
+    """One replacement: the text between the two places, in a notebook those of `cell`, becomes `content`."""
 
     content: str
     location: Location
     end_location: Location
+    cell: int = 0
 
 
 class FixRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -185,10 +185,13 @@ def _fix_record(source: SourceFile, fix: Fix, build_edits: bool) -> FixRecord | 
     edits = build(fix)
     if not edits:
         return None
-    records = tuple(
-        EditRecord(edit.content, _location(source, edit.start), _location(source, edit.end)) for edit in sorted(edits)
-    )
+    records = tuple(_edit_record(source, edit) for edit in sorted(edits))
     return FixRecord(fix.safety.value, fix.message, fix.reason, records)
+
+
+def _edit_record(source: SourceFile, edit: Edit) -> EditRecord:
+    cell = source.cell_position(source.position(edit.start)[0])[0] if source.notebook else 0
+    return EditRecord(edit.content, _location(source, edit.start), _location(source, edit.end), cell)
 
 
 def build(fix: Fix) -> Sequence[Edit] | None:

@@ -40,7 +40,8 @@ class ZeroGradKeepsZeros(Rule):
 
     ## Fix safety
     Unsafe: gradients are None instead of zeros until the next backward, which code in between may read; an optimizer
-    skips parameters without a gradient, but steps on a zero one (weight decay, momentum).
+    skips parameters without a gradient, but steps on a zero one (weight decay, momentum). The argument is added only
+    where the optimizer is seen to be torch's own: `zero_grad` of others, such as apex's fused ones, takes none.
     """
 
     code, name, level = "TL405", "zero-grad-keeps-zeros", Level.WARNING
@@ -60,7 +61,9 @@ class ZeroGradKeepsZeros(Rule):
                 yield self.finding(call, _MESSAGE, self._fix(module, call, "" if not old else "set_to_none"))
 
     @staticmethod
-    def _fix(module: Module, call: ast.Call, add: str) -> Fix:
+    def _fix(module: Module, call: ast.Call, add: str) -> Fix | None:
+        if add and not call.args and not call.keywords and not _takes_argument(module, call):
+            return None
         does = "pass `set_to_none=True`" if add else "drop the argument"
         return Fix(does, Safety.UNSAFE, lambda: _edits(module, call, add), _REASON)
 
@@ -92,6 +95,13 @@ def _is_torch(module: Module, call: ast.Call) -> bool:
     if not isinstance(call.func, ast.Attribute) or module.value(call.func.value).kind not in ("optimizer", "module"):
         return False
     return module.value(call.func).kind == "method"
+
+
+def _takes_argument(module: Module, call: ast.Call) -> bool:
+    """Whether the receiver is shown to be torch's own: `zero_grad` of apex's optimizers takes no argument."""
+    assert isinstance(call.func, ast.Attribute)
+    receiver = module.value(call.func.value)
+    return receiver.kind == "module" or receiver.name.startswith("torch.")
 
 
 def _argument(call: ast.Call) -> ast.expr | None:

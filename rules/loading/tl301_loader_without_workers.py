@@ -4,7 +4,14 @@ import ast
 from typing import TYPE_CHECKING
 
 from torchlint.rule import Finding, Fix, Level, Rule, Safety
-from torchlint.semantics.loaders import drawn_once, in_memory, is_iterable_dataset, loader_argument, may_hide_arguments
+from torchlint.semantics.loaders import (
+    drawn_once,
+    holds_local_code,
+    in_memory,
+    is_iterable_dataset,
+    loader_argument,
+    may_hide_arguments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +51,8 @@ class LoaderWithoutWorkers(Rule):
     ## Fix safety
     Unsafe: items are loaded in other processes, each with its own random state and memory, and where processes are
     spawned (Windows, macOS) the script needs an `if __name__ == "__main__":` guard. No fix for an IterableDataset,
-    whose items each worker would repeat.
+    whose items each worker would repeat, nor where a lambda or a function defined in another one reaches the loader: it
+    cannot be sent to a process that is spawned.
     """
 
     code, name, level = "TL301", "loader-without-workers", Level.INFO
@@ -70,7 +78,7 @@ class LoaderWithoutWorkers(Rule):
 
     @staticmethod
     def _fix(module: Module, call: ast.Call, workers: int) -> Fix | None:
-        if is_iterable_dataset(module, call):
+        if is_iterable_dataset(module, call) or holds_local_code(module, call):
             return None
         return Fix(
             f"set `num_workers={workers}`",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from torchlint.reports.encoding import encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 def render(reports: Iterable[FileReport]) -> str:
     """A list of objects, one for each finding, ending in a newline. File names are absolute paths."""
-    rows = [_row(report.path, finding) for report in reports for finding in report.findings]
-    return msgspec.json.format(msgspec.json.encode(rows), indent=2).decode() + "\n"
+    return encode([row(report.path, finding) for report in reports for finding in report.findings])
 
 
-def _row(path: str, finding: Diagnostic) -> dict[str, Any]:
+def row(path: str, finding: Diagnostic) -> dict[str, Any]:
+    """The object that stands for one finding."""
     return {
         "cell": finding.cell or None,
         "code": finding.code,
         "end_location": _place(finding.end_location),
-        "filename": _storable(path),
+        "filename": path,
         "fix": _fix(finding.fix),
         "level": finding.level,
         "location": _place(finding.location),
-        "message": _storable(finding.message),
+        "message": finding.message,
         "name": finding.name,
         "url": finding.url,
     }
@@ -45,8 +45,3 @@ def _fix(fix: FixRecord | None) -> dict[str, Any] | None:
 
 def _place(location: Location) -> dict[str, int]:
     return {"column": location.column, "row": location.row}
-
-
-def _storable(text: str) -> str:
-    """The text with what JSON cannot hold (the undecodable bytes of a file name) escaped."""
-    return text.encode("utf-8", "backslashreplace").decode()

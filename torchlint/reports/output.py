@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
 Span = tuple[str, str]
 
-# Control characters, invisible and direction-changing ones, and halves of surrogate pairs.
-_UNSAFE = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+# Control characters, invisible and direction-changing ones, halves of surrogate pairs and what is no character; and the
+# openings of `##[…]` and `##vso[…]`, which the logs of CI services take for commands anywhere on a line.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
+    "|(?<=#)#(?=\\[|vso\\[)",
+    re.IGNORECASE,
+)
 
 
 def visible(text: str) -> str:
-    """The text with everything escaped that a terminal could take for a command; tabs become four blanks."""
+    """The text with all escaped that a terminal or a CI log could take for a command; tabs become four blanks."""
     return _UNSAFE.sub(lambda found: _escape(found.group()), text).replace("\t", "    ")
 
 
@@ -32,7 +37,9 @@ def _escape(character: str) -> str:
 def display_path(path: str) -> str:
     """A path as people type it: relative where it lies below the current folder."""
     prefix = os.getcwd().rstrip(os.sep) + os.sep
-    return visible(path[len(prefix) :] if path.startswith(prefix) else path)
+    shown = visible(path[len(prefix) :] if path.startswith(prefix) else path)
+    # A line that begins with two colons is a command to GitHub Actions.
+    return f"./{shown}" if shown.lstrip().startswith("::") else shown
 
 
 class Output:

@@ -41,6 +41,6 @@ def diff_line(reports: Sequence[FileReport]) -> str:
     return f"Would fix {counted(fixed, 'issue')} in {counted(len(changed), 'file')}."
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """ "1 file", "2 files"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"

@@ -89,7 +89,7 @@ def instance_of(flow: Flow, cls: Value) -> Value:
     if name == "torch.device":
         return DEVICE
     if name == "torch.optim.Optimizer":
-        return Value("optimizer")
+        return Value("optimizer", name=name)
     made = torch_api.class_kind(name)
     if made:
         return Value(made, name=name)

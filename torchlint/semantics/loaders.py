@@ -10,7 +10,7 @@ from torchlint.semantics.names import last_name, path_of
 
 if TYPE_CHECKING:
     from torchlint.semantics.module import Module
-    from torchlint.semantics.names import Function
+    from torchlint.semantics.names import Function, Scope
     from torchlint.semantics.values import Value
 
 _LOADER = "torch.utils.data.DataLoader"
@@ -82,6 +82,33 @@ def is_iterable_dataset(module: Module, call: ast.Call) -> bool:
     if name.startswith(torch_api.STREAMING_PREFIXES):
         return True
     return "torch.utils.data.IterableDataset" in (module.bases_of(name) if ":" in name else [name])
+
+
+_DEEPEST_NAMES = 4  # a loader's dataset, its transform, the list in it, and the function in that
+
+
+def holds_local_code(module: Module, node: ast.AST, depth: int = 0) -> bool:
+    """Whether a lambda or a nested function reaches an expression, in it or through the names in it: what holds one
+    cannot be pickled, so no spawned process can have it (Python documentation, `pickle`).
+    """
+    for part in ast.walk(node):
+        if isinstance(part, ast.Lambda):
+            return True
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and _is_local_code(module, part, depth):
+            return True
+    return False
+
+
+def _is_local_code(module: Module, name: ast.Name, depth: int) -> bool:
+    scope: Scope | None = module.scope_of(name)
+    while scope is not None and name.id not in scope.bindings:
+        scope = scope.parent
+    if scope is None:
+        return False
+    if any(f.name == name.id and f.scope.parent is scope and scope.function is not None for f in module.functions):
+        return True
+    values = [value for value in scope.bindings[name.id] if value is not None]
+    return depth < _DEEPEST_NAMES and any(holds_local_code(module, value, depth + 1) for value in values)
 
 
 def drawn_once(module: Module, call: ast.Call) -> bool:
