@@ -61,6 +61,16 @@ def usable_memory() -> int:
     return total
 
 
+def busyness() -> str:
+    """A sentence that says how busy other work keeps this machine; "" where there are processors to spare."""
+    if not hasattr(os, "getloadavg"):
+        return ""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load < cores:
+        return ""
+    return f"Other work kept this machine busy when the run began (load {load:.1f} on {cores} cores): times are noisy."
+
+
 def _processor() -> str:
     """The processor's name, such as "AMD EPYC 7763 64-Core Processor"."""
     try:

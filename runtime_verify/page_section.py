@@ -26,7 +26,7 @@ def section(code: str, folder: Path = FOLDER) -> str:
 def _lines(row: Row, place: Environment) -> Iterator[str]:
     yield f"workload: {row.workload.rstrip('.')}"
     if row.claimed:
-        yield f"removes: {wording.claimed(row)}"
+        yield f"what the rule claims to remove: {wording.claimed(row)}"
     if row.timing is not None:
         quick = ", a quick run" if row.quick else ""
         yield f"time for one run: {wording.times(row.timing)}, ratio {wording.ratio(row.timing)}{quick}"

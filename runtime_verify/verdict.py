@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from .records import Failure, FailureKind, Measurement, Timing, Unit, Values, Verdict
+from .reports.wording import mechanism
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,7 @@ def _unshown(measurements: Sequence[Measurement]) -> Failure | None:
     unmoved = [measurement for measurement in claimed if not moved(measurement)]
     if not unmoved:
         return None
-    shown = ", ".join(f"{m.label}: {m.before:g} before, {m.after:g} after" for m in unmoved)
+    shown = "; ".join(map(mechanism, unmoved))
     return Failure(FailureKind.MECHANISM, f"the fix does not remove what the rule claims ({shown})")
 
 

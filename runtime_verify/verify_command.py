@@ -81,7 +81,8 @@ def _measure(options: argparse.Namespace) -> Table:
     sweeps = _sweep_names(options.sweep)
     # Sweeps and the cross-check are asked for by themselves, unless rules are named too.
     measured = chosen if options.codes or not (sweeps or options.cross_check) else []
-    table = Table(place, now(), notes=(NO_GPU,) if device == "cpu" else ())
+    notes = [NO_GPU if device == "cpu" else "", environment.busyness()]
+    table = Table(place, now(), notes=tuple(note for note in notes if note))
     if measured:
         table = msgspec.structs.replace(table, rows=_rows(measured, options, place))
     if sweeps:

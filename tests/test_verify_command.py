@@ -80,3 +80,9 @@ def test_an_environment_can_be_stored_and_tells_no_names() -> None:
     assert msgspec.json.decode(text, type=Environment).threads == 1
     for name in (socket.gethostname(), str(Path.home()), str(Path.cwd())):
         assert name.encode() not in text or len(name) < 3
+
+
+@pytest.mark.parametrize(("load", "said"), [(0.3, False), (1000.0, True)])
+def test_a_busy_machine_is_told(monkeypatch: pytest.MonkeyPatch, load: float, said: bool) -> None:
+    monkeypatch.setattr(environment.os, "getloadavg", lambda: (load, 0.0, 0.0))
+    assert bool(environment.busyness()) is said

@@ -74,7 +74,7 @@ def test_a_faster_fix_that_removes_nothing_of_what_it_claims_fails() -> None:
     assert judgement.verdict is Verdict.FAILED
     assert judgement.failure is not None
     assert judgement.failure.kind is FailureKind.MECHANISM
-    assert "syncs: 32 before, 32 after" in judgement.reason
+    assert "syncs 32 to 32" in judgement.reason
 
 
 def test_all_of_what_is_claimed_has_to_fall() -> None:

@@ -29,7 +29,8 @@ def failed(row: Row, kind: FailureKind) -> str:
     assert row.verdict is Verdict.FAILED, row
     assert row.failure is not None
     assert row.failure.kind is kind, row.failure
-    return row.failure.output
+    output: str = row.failure.output
+    return output
 
 
 def test_a_fix_that_removes_what_it_claims_is_counted_compared_and_timed(tmp_path: Path) -> None:
@@ -106,7 +107,7 @@ def test_a_raising_version_is_reported_with_its_traceback(tmp_path: Path) -> Non
     row = verify(bench(tmp_path, READS, raising), options())
     assert "bench.py" in failed(row, FailureKind.CRASHED)
     assert "after the fix failed: it raised ValueError: no such class: 7" in row.reason
-    assert "torchlint-verify-" not in row.failure.output  # type: ignore[union-attr]
+    assert "torchlint-verify-" not in row.failure.output
 
 
 def test_a_dying_version_is_reported_with_its_signal_and_last_output(tmp_path: Path) -> None:

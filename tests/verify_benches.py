@@ -36,7 +36,7 @@ READS_ONCE = READS.replace("float(state.sum())", "state.sum()").replace('"total"
 def options(**changes: object) -> Options:
     """Few pairs, one thread, on the CPU."""
     settings = {"device": "cpu", "gpus": 0, "threads": 1, "pairs": 5, "limits": LIMITS, "quick": True, **changes}
-    return Options(**settings)  # type: ignore[arg-type]
+    return Options(**settings)
 
 
 def bench(folder: Path, before: str, after: str | None = None, code: str = "TL101") -> Workload:
