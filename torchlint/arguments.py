@@ -15,6 +15,7 @@ other verbs:
   torchlint rules               list all rules
   torchlint rule TL101          explain a rule, by code or name
   torchlint config [PATH]       show the settings in force for a path, and where they come from
+  torchlint server              run the language server, for editors
 
 exit status:
   0 nothing to report, 1 findings, 2 wrong usage or configuration, unreadable files or an internal error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-VERBS = ("check", "rules", "rule", "config")
+VERBS = ("check", "rules", "rule", "config", "server")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,6 +57,10 @@ def _dispatch(arguments: list[str]) -> int:
         from torchlint import show_config
 
         return show_config.main(rest)
+    if verb == "server":
+        from torchlint.server import command
+
+        return command.main(rest)
     from torchlint import check_command
 
     return check_command.main(rest)
