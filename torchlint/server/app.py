@@ -254,9 +254,9 @@ class App:
         document = self.documents.get(uri)
         if document is None:
             return
-        if document.path:
-            await self.scanner.first_facts(document.path, _PATIENCE)
         linted = await self._lint(document)
+        if linted is not None and await self.scanner.first_facts(linted, _PATIENCE):
+            linted = await self._lint(document)
         if linted is not None:
             self._show(linted)
             self.scanner.judged(linted)

@@ -35,7 +35,8 @@ class Scanner:
         self._wanted: dict[str, bool] = {}  # roots, and whether their files are to be looked for again
         self._parsed: dict[str, bytes] = {}  # the last text of each open file that was Python
         self._sent: dict[str, bytes] = {}  # the digests of those that the process knows
-        self._first: dict[str, asyncio.Event] = {}
+        self._roots: set[str] = set()  # all that were asked about
+        self._heard: dict[str, asyncio.Event] = {}  # by path, set once the project knows of the file
         self._shown: dict[str, set[str]] = {}  # by root, the files that are not open and show findings
         self._task: asyncio.Task[None] | None = None
         self._asking = asyncio.Lock()
@@ -45,13 +46,13 @@ class Scanner:
     def start(self) -> None:
         """Look at every folder of the workspace, again where it is known."""
         roots = {self._app.session.root_of(folder)[0] for folder in self._app.session.folders}
-        for root in sorted(roots | self._wanted.keys() | self._first.keys()):
+        for root in sorted(roots | self._roots):
             self._want(root, rescan=True)
 
     def want(self, path: str, rescan: bool = False) -> None:
         """Ask for new facts about the project of a path."""
         root, _ = self._app.session.root_of(path)
-        if root in self._first or any(root == folder for folder in self._app.session.folders):
+        if root in self._roots:
             self._want(root, rescan)
 
     def judged(self, linted: Linted) -> None:
@@ -67,13 +68,18 @@ class Scanner:
             self._sent.pop(path, None)
             self._want(self._app.session.root_of(path)[0], rescan=True)
 
-    async def first_facts(self, path: str, patience: float) -> None:
-        """Wait until the project of a path has said something, for some seconds at most."""
-        root, _ = self._app.session.root_of(path)
-        if root not in self._first:
-            self._want(root)
+    async def first_facts(self, linted: Linted, patience: float) -> bool:
+        """Where the project knows nothing of a file yet, wait until it does, for some seconds at most; whether it was
+        so.
+        """
+        path, session = linted.document.path, self._app.session
+        if not path or not linted.parses or session.tells(path):
+            return False
+        self.judged(linted)
+        heard = self._heard.setdefault(path, asyncio.Event())
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._first[root].wait(), patience)
+            await asyncio.wait_for(heard.wait(), patience)
+        return True
 
     async def check_workspace(self) -> None:
         """Check every file of every folder, and show what is found in those that are not open, too."""
@@ -93,7 +99,7 @@ class Scanner:
         self._background.close()
 
     def _want(self, root: str, rescan: bool = False) -> None:
-        self._first.setdefault(root, asyncio.Event())
+        self._roots.add(root)
         self._wanted[root] = self._wanted.get(root, False) or rescan
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._work())
@@ -119,7 +125,8 @@ class Scanner:
             finally:
                 if bar is not None:
                     bar.end()
-                self._first.setdefault(root, asyncio.Event()).set()
+                for path in opened:
+                    self._heard.setdefault(path, asyncio.Event()).set()
             if answer is not None:
                 self._sent |= answer.texts
                 self._spread(answer, check)

@@ -170,6 +170,11 @@ class Session:
         """Whether the project has said anything yet."""
         return root in self._told
 
+    def tells(self, path: str) -> bool:
+        """Whether the project of an open file knows of it."""
+        told = self._told.get(self.root_of(path)[0])
+        return told is not None and path in told.texts
+
     def forget(self) -> None:
         """Read the configuration again, whatever its files' times say."""
         self._plans.clear()
