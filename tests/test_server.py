@@ -517,7 +517,7 @@ async def test_checking_the_workspace_shows_progress_and_files_that_are_not_open
         uri = uri_of(str(editor.root / f"part/m{number}.py"))
         assert codes(await editor.diagnostics(uri, None)) == ["TL201", "TL405"]
     reports = [value for values in editor.client.progress_reports.values() for value in values]
-    kinds = [report.value.kind for report in reports]
+    kinds = [report.kind for report in reports]
     assert kinds.count("begin") >= 1
     assert "report" in kinds
     assert kinds.count("end") == kinds.count("begin")
@@ -693,7 +693,7 @@ FACTOR = 3
 async def test_a_keystroke_in_a_long_file_of_a_large_project_is_answered_at_once(editor: Editor) -> None:
     for number in range(99):
         editor.write(f"pkg/m{number}.py", "import torch\n" + BLOCK.format(n=number) * 3)
-    text = "import torch\n" + "".join(BLOCK.format(n=n) for n in range(50))
+    text = "import torch\n" + "".join(BLOCK.format(n=n) for n in range(54))
     assert 1000 <= text.count("\n") <= 1100
     debounce = 0.02
     await editor.start(debounce=20)
@@ -814,7 +814,8 @@ async def test_bad_messages_are_answered_or_passed_over(tmp_path: Path) -> None:
     await wire.send(request(8, "workspace/executeCommand", {"command": "rm"}))
     assert (await wire.answer(8))["error"]
     await wire.send(request(9, "shutdown", None))
-    assert (await wire.answer(9))["result"] is None
+    goodbye = await wire.answer(9)
+    assert goodbye.get("result", "missing") is None, goodbye
     await wire.send({"jsonrpc": "2.0", "method": "exit"})
     assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
 

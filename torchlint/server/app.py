@@ -18,6 +18,7 @@ from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
 from torchlint import __version__
+from torchlint.engine import internal_error
 from torchlint.server import convert
 from torchlint.server.actions import KINDS, Abilities, Actions, NotApplied
 from torchlint.server.documents import Documents, path_of
@@ -254,6 +255,12 @@ class App:
         document = self.documents.get(uri)
         if document is None:
             return
+        try:
+            await self._judge_now(document)
+        except Exception as error:
+            self.log([internal_error("the language server", document.path or uri, error)])
+
+    async def _judge_now(self, document: Document) -> None:
         linted = await self._lint(document)
         if linted is not None and await self.scanner.first_facts(linted, _PATIENCE):
             linted = await self._lint(document)

@@ -30,6 +30,7 @@ class Background:
         self._sending = threading.Lock()
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
+        self._is_closed = False
 
     async def ask(self, request: Request, progress: Callable[[int, int], None]) -> Answer | None:
         """The answer; None where it was cancelled, or the process died of it."""
@@ -44,8 +45,10 @@ class Background:
 
     def close(self) -> None:
         """End the process."""
-        if self._process is not None:
-            self._process.terminate()
+        with self._sending:
+            self._is_closed = True
+            if self._process is not None:
+                self._process.terminate()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _ask(
@@ -59,15 +62,20 @@ class Background:
                 loop.call_soon_threadsafe(progress, *said)
             return said if isinstance(said, Answer) else None
         except (EOFError, OSError):
-            _log.warning("the process that reads the project died; it starts again with the next change")
+            if not self._is_closed:
+                _log.warning("the process that reads the project died; it starts again with the next change")
             self._connection = None
             return None
 
     def _connected(self) -> Connection:
-        if self._connection is None:
-            context = multiprocessing.get_context("spawn")
-            self._connection, theirs = context.Pipe()
-            self._process = context.Process(target=serve, args=(theirs,), name="torchlint-facts")
-            self._process.start()
-            theirs.close()
-        return self._connection
+        with self._sending:
+            if self._is_closed:
+                raise EOFError
+            if self._connection is None:
+                context = multiprocessing.get_context("spawn")
+                self._connection, theirs = context.Pipe()
+                process = context.Process(target=serve, args=(theirs,), name="torchlint-facts")
+                process.start()
+                self._process = process
+                theirs.close()
+            return self._connection

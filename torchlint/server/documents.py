@@ -24,7 +24,7 @@ _PYTHON = "python"
 
 
 def path_of(uri: str) -> str:
-    """The absolute path that a file URI means, "" for other schemes (an untitled buffer)."""
+    """The absolute path that a file URI means, "" for other schemes (an untitled buffer) and what can be no path."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -38,7 +38,7 @@ def path_of(uri: str) -> str:
         path = url2pathname(parts.path)
     elif parts.netloc and parts.netloc != "localhost":
         path = f"//{parts.netloc}{path}"
-    return os.path.abspath(path) if path else ""
+    return os.path.abspath(path) if path and "\0" not in path else ""
 
 
 def uri_of(path: str) -> str:
