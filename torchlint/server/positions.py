@@ -108,6 +108,9 @@ def _edits(old: str, new: str) -> Iterator[Edit]:
         if tag != "equal":
             was, content = old[offsets[first] : offsets[last]], "".join(replacement[new_first:new_last])
             left, right = common_affixes(was, content)
+            # No place of the protocol lies within a newline.
+            left -= was[left - 1 : left + 1] == "\r\n" and left > 0
+            right -= was[len(was) - right - 1 : len(was) - right + 1] == "\r\n" and right > 0
             yield Edit(offsets[first] + left, offsets[last] - right, content[left : len(content) - right])
 
 
