@@ -17,6 +17,7 @@ other verbs:
   torchlint rule TL101          explain a rule, by code or name
   torchlint config [PATH]       show the settings in force for a path, and where they come from
   torchlint verify [RULE]       run the fixes on this device, and measure what they save (needs torch)
+  torchlint server              run the language server, for editors
 
 exit status:
   0 nothing to report, 1 findings, 2 wrong usage or configuration, unreadable files or an internal error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-VERBS = ("check", "rules", "rule", "config", "verify")
+VERBS = ("check", "rules", "rule", "config", "server", "verify")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -62,6 +62,10 @@ def _dispatch(arguments: list[str]) -> int:
 
         status: int = verify_command.main(rest)
         return status
+    if verb == "server":
+        from torchlint.server import command
+
+        return command.main(rest)
     from torchlint import check_command
 
     return check_command.main(rest)

@@ -38,7 +38,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass
-class _File:
+class File:
     """What a run knows of one of the project's files."""
 
     path: str
@@ -94,10 +94,10 @@ class Run:
             _errors_elsewhere(files, self.plans)
         )
 
-    def _files(self) -> dict[str, _File]:
+    def _files(self) -> dict[str, File]:
         files = {}
         for path in self.project.files:
-            file = _File(path, self.project.relative(path), 0)
+            file = File(path, self.project.relative(path), 0)
             try:
                 if self.cache.is_on:
                     data = self.overlay.get(path)
@@ -111,7 +111,7 @@ class Run:
             files[path] = file
         return files
 
-    def _known_reports(self, files: Mapping[str, _File]) -> list[FileReport] | None:
+    def _known_reports(self, files: Mapping[str, File]) -> list[FileReport] | None:
         """All reports from the cache; None where one is missing."""
         reports = []
         for plan in self.plans:
@@ -121,7 +121,7 @@ class Run:
             reports.append(entry.report)
         return reports
 
-    def _crew(self, files: Mapping[str, _File], stale: Sequence[_File]) -> Alone | Crew:
+    def _crew(self, files: Mapping[str, File], stale: Sequence[File]) -> Alone | Crew:
         from torchlint.semantics import ProjectLayout
 
         importable = tuple(file.relative for file in files.values() if file.relative.endswith(".py"))
@@ -134,7 +134,7 @@ class Run:
         return Crew(checker, jobs, work) if jobs > 1 else Alone(checker)
 
     def _summarize(
-        self, crew: Alone | Crew, files: Mapping[str, _File], linked: Mapping[str, bytes], number: int
+        self, crew: Alone | Crew, files: Mapping[str, File], linked: Mapping[str, bytes], number: int
     ) -> None:
         """One round: each file's summary, made with what the link step said after the round before."""
         tasks = []
@@ -160,7 +160,7 @@ class Run:
             self._step()
 
     @staticmethod
-    def _take(file: _File, number: int, encoded: bytes | None) -> None:
+    def _take(file: File, number: int, encoded: bytes | None) -> None:
         """Note what a file says in a round: the third only revises what it said in the second."""
         from torchlint.semantics import FileSummary
 
@@ -170,7 +170,7 @@ class Run:
         elif found is not None and file.summary is not None:
             file.summary = file.summary.revised(found)
 
-    def _link(self, files: Mapping[str, _File], *, last: bool) -> dict[str, bytes]:
+    def _link(self, files: Mapping[str, File], *, last: bool) -> dict[str, bytes]:
         """What the project says about each file that has a summary, encoded, by path."""
         from torchlint.semantics import ProjectLayout, link
 
@@ -181,7 +181,7 @@ class Run:
         encoder = msgspec.msgpack.Encoder(order="sorted")
         return {file.path: encoder.encode(linked[file.relative]) for file in files.values() if file.relative in linked}
 
-    def _check(self, crew: Alone | Crew, files: Mapping[str, _File], linked: Mapping[str, bytes]) -> dict[str, Answer]:
+    def _check(self, crew: Alone | Crew, files: Mapping[str, File], linked: Mapping[str, bytes]) -> dict[str, Answer]:
         answers: dict[str, Answer] = {}
         tasks = []
         for plan in self.plans:
@@ -199,7 +199,7 @@ class Run:
         return answers
 
     def _remember(
-        self, files: Mapping[str, _File], linked: Mapping[str, bytes], answers: Mapping[str, Answer], state: bytes
+        self, files: Mapping[str, File], linked: Mapping[str, bytes], answers: Mapping[str, Answer], state: bytes
     ) -> None:
         if not self.cache.is_on:
             return
@@ -237,7 +237,7 @@ def _with_error(report: FileReport, error: str) -> FileReport:
     return msgspec.structs.replace(report, errors=(error, *report.errors))
 
 
-def _errors_elsewhere(files: Mapping[str, _File], plans: Sequence[Plan]) -> Iterator[FileReport]:
+def _errors_elsewhere(files: Mapping[str, File], plans: Sequence[Plan]) -> Iterator[FileReport]:
     """Reports on files that were not to be linted but went wrong: their facts are missing from the others' findings."""
     planned = {plan.path for plan in plans}
     for file in files.values():
