@@ -32,6 +32,7 @@ class CheckOptions:
 
     paths: tuple[str, ...]
     configs: ConfigFinder
+    allow_plugins: bool
     given: frozenset[str]
     action: str
     fix_only: bool
@@ -59,6 +60,7 @@ def parse_check(arguments: list[str]) -> CheckOptions:
     return CheckOptions(
         paths=tuple(options.paths or ["."]),
         configs=configs_from(options),
+        allow_plugins=options.allow_plugins,
         given=frozenset(settings_given(options)),
         action=action,
         fix_only=options.fix_only,
@@ -144,6 +146,14 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         "--config", metavar="FILE", type=Path, help="a configuration file to use instead of those that are found"
     )
     group.add_argument("--isolated", action="store_true", help="use no configuration file")
+    add_allow_plugins(group)
+
+
+def add_allow_plugins(parser: argparse._ActionsContainer) -> None:
+    """The option that lets a project's configuration run code: the rules in its `plugins`."""
+    parser.add_argument(
+        "--allow-plugins", action="store_true", help="load (that is, run) the files that the setting `plugins` names"
+    )
 
 
 def _check_parser() -> argparse.ArgumentParser:

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, TextIO
 from torchlint.arguments import CheckOptions, parse_check
 from torchlint.cache import Cache, cache_folder
 from torchlint.config import ConfigError, Resolved
+from torchlint.custom_rules import load_rules
 from torchlint.discovery import Discovery, Project, project_root
 from torchlint.planning import Planner
 from torchlint.progress import ProgressBar
 from torchlint.reports.output import Output, display_path, visible
 from torchlint.runner import Run
-from torchlint.selection import default_registry, selected_codes
+from torchlint.selection import selected_codes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torchlint.checker import Plan
+    from torchlint.custom_rules import RuleSet
     from torchlint.diagnostics import FileReport
-    from torchlint.engine import Registry
 
 
 def main(arguments: list[str]) -> int:
@@ -40,21 +41,20 @@ class _Session:
 
     def __init__(self, options: CheckOptions) -> None:
         self.options = options
-        self.registry: Registry = default_registry()
         self.here: Resolved = options.configs.for_folder(Path.cwd())
         self.discovery = Discovery(options.configs, options.force_exclude)
         self.format: str = self.here.value("output-format")
-        # A selector of the command line that means no rule is wrong usage: nothing is done.
-        selected_codes(Resolved(None, self.here.overrides), self.registry)
 
     def check(self) -> int:
         overlay = self._overlay()
         projects = self._projects(overlay)
+        self.registry = self._rules()
         planner = Planner(self.options.configs, self.registry, self._action, self._needs_edits)
         planned = [(project, list(planner.plans(project))) for project in projects]
         reports = self._run(planned, overlay)
         plans = {plan.path: plan for _, plans in planned for plan in plans}
-        problems = [*self.options.configs.problems, *self.discovery.problems, *planner.problems]
+        problems = [*self.options.configs.problems, *self.registry.problems]
+        problems += [*self.discovery.problems, *planner.problems]
         failed = _complain(problems, reports)
         if not plans and not failed:
             print("warning: no Python files or notebooks found under the given paths", file=sys.stderr)
@@ -72,6 +72,16 @@ class _Session:
         for path in sorted(path for project in self._projects(overlay) for path in project.targets):
             print(display_path(path))
         return 2 if _complain([*self.options.configs.problems, *self.discovery.problems], ()) else 0
+
+    def _rules(self) -> RuleSet:
+        """The rules there are. A selector of the command line that means none is wrong usage: nothing is done."""
+        rules = load_rules(self.options.configs.files, self.options.allow_plugins)
+        for message in rules.warnings:
+            print(f"warning: {visible(message)}", file=sys.stderr)
+        command_line = Resolved(None, self.here.overrides)
+        everywhere = rules if self.here.file is None else rules.known_to(self.here.file)
+        selected_codes(command_line, dict(everywhere))
+        return rules
 
     @property
     def _action(self) -> str:

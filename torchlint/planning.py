@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from torchlint.checker import Plan
 from torchlint.config import ConfigError, ConfigFinder, Resolved
+from torchlint.custom_rules import RuleSet
+from torchlint.diagnostics import is_builtin
 from torchlint.reports.output import display_path
 from torchlint.selection import codes_for_file, selected_codes
 from torchlint.torch_target import TargetFinder
@@ -47,12 +49,13 @@ class Planner:
                 build_edits=self._build_edits,
                 fail_on=resolved.value("fail-on"),
                 shown=display_path(path),
+                stamp=self._registry.stamp(codes or ()) if isinstance(self._registry, RuleSet) else "",
                 may_write=not resolved.broken and codes is not None,
             )
 
     @property
     def _default_codes(self) -> frozenset[str]:
-        return frozenset(code for code, rule in self._registry.items() if rule.default)
+        return frozenset(code for code, rule in self._registry.items() if rule.default and is_builtin(code))
 
     def _codes(self, resolved: Resolved, path: str) -> frozenset[str] | None:
         """The codes that are on for a file, None where its configuration names rules that do not exist."""
