@@ -67,3 +67,53 @@ def run(*command: str, cwd: Path, env: dict[str, str], stdin: str | None = None)
         timeout=120,
         check=False,
     )
+
+
+# A finding of TL101 on line 9, one of TL405 on line 10.
+TRAIN = """\
+import torch
+from torch import nn
+
+
+def train(model: nn.Module, loader, optimizer: torch.optim.Optimizer, losses):
+    for images in loader:
+        loss = model(images.cuda()).sum()
+        loss.backward()
+        losses.append(loss.item())
+        optimizer.zero_grad(set_to_none=False)
+        optimizer.step()
+"""
+
+# Counts the runs of torchlint, in whatever process they are.
+COUNTING = """\
+import os
+from torchlint.runner import Run
+
+_reports = Run.reports
+
+
+def _counted(self):
+    with open(os.environ["RUNS"], "a") as file:
+        print(os.getpid(), len(self.plans), file=file)
+    return _reports(self)
+
+
+Run.reports = _counted
+
+
+def register(linter):
+    pass
+"""
+
+
+def package(tmp_path: Path, **files: str) -> Path:
+    """A project with a package `pkg` that holds these modules; beside it lies the module `counting`."""
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    (project / "pkg").mkdir()
+    (project / "pkg" / "__init__.py").touch()
+    for name, text in files.items():
+        (project / "pkg" / f"{name}.py").write_text(text, encoding="utf-8")
+    (tmp_path / "site").mkdir(exist_ok=True)
+    (tmp_path / "site" / "counting.py").write_text(COUNTING, encoding="utf-8")
+    return project

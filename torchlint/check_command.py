@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from torchlint.arguments import CheckOptions, parse_check
-from torchlint.cache import Cache, cache_folder
+from torchlint.cache import Cache
 from torchlint.config import ConfigError, Resolved
 from torchlint.custom_rules import load_rules
-from torchlint.discovery import Discovery, Project, project_root
-from torchlint.planning import Planner
+from torchlint.discovery import Discovery, Project
+from torchlint.planning import Planner, project_cache
 from torchlint.progress import ProgressBar
 from torchlint.reports.output import Output, display_path, visible
 from torchlint.runner import Run
@@ -115,11 +115,7 @@ class _Session:
     def _cache(self, project: Project) -> Cache:
         if not self.options.use_cache:
             return Cache(None, project.root)
-        resolved = self.options.configs.for_folder(Path(project.root))
-        named = resolved.value("cache-dir")
-        holder = resolved.file if resolved.file and "cache-dir" not in resolved.overrides.keys else resolved.overrides
-        folder = cache_folder(project.root, holder.folder / named if named else None, project_root(project.root)[1])
-        return Cache(folder, project.root, writes=not self.options.stdin)
+        return project_cache(self.options.configs, project.root, writes=not self.options.stdin)
 
     def _report(self, reports: Sequence[FileReport], overlay: dict[str, bytes], files: int) -> None:
         fixed_source = next((report.fixed_source for report in reports if report.fixed_source is not None), None)

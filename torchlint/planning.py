@@ -6,10 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchlint.cache import Cache, cache_folder
 from torchlint.checker import Plan
 from torchlint.config import ConfigError, ConfigFinder, Resolved
 from torchlint.custom_rules import RuleSet
 from torchlint.diagnostics import is_builtin
+from torchlint.discovery import project_root
 from torchlint.reports.output import display_path
 from torchlint.selection import codes_for_file, selected_codes
 from torchlint.torch_target import TargetFinder
@@ -68,3 +70,12 @@ class Planner:
             self._selections[id(resolved)] = None
             self.problems.append(f"{error}; its files are linted with the default rules, and not fixed")
             return None
+
+
+def project_cache(configs: ConfigFinder, root: str, writes: bool = True) -> Cache:
+    """The cache of the project at `root`, where the configuration says it is."""
+    resolved = configs.for_folder(Path(root))
+    named = resolved.value("cache-dir")
+    holder = resolved.file if resolved.file and "cache-dir" not in resolved.overrides.keys else resolved.overrides
+    folder = cache_folder(root, holder.folder / named if named else None, project_root(root)[1])
+    return Cache(folder, root, writes=writes)
