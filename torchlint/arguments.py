@@ -42,6 +42,7 @@ class CheckOptions:
     output_file: Path | None
     statistics: bool
     show_files: bool
+    watch: bool
     stdin: bool
     stdin_filename: str | None
     force_exclude: bool
@@ -70,6 +71,7 @@ def parse_check(arguments: list[str]) -> CheckOptions:
         output_file=options.output_file,
         statistics=options.statistics,
         show_files=options.show_files,
+        watch=options.watch,
         stdin=stdin,
         stdin_filename=options.stdin_filename,
         force_exclude=options.force_exclude,
@@ -204,6 +206,7 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         "--statistics", action="store_true", help="count the findings of each rule instead of listing them"
     )
     group.add_argument("--show-files", action="store_true", help="list the files that would be linted, and stop")
+    group.add_argument("--watch", action="store_true", help="lint again whenever a file changes, until Ctrl-C")
     group.add_argument("--stdin-filename", metavar="PATH", help="the name of the text on standard input")
     group.add_argument(
         "--force-exclude", action="store_true", help="leave out excluded files even where they are named explicitly"

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 def main(arguments: list[str]) -> int:
     """Run the verb and return the exit status."""
     options = parse_check(arguments)
+    if options.watch:
+        from torchlint.watching import watch
+
+        return watch(options, lambda: parse_check(arguments), lambda fresh: _Session(fresh).check())
     session = _Session(options)
     if options.show_files:
         return session.show_files()
