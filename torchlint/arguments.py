@@ -15,6 +15,8 @@ other verbs:
   torchlint rules               list all rules
   torchlint rule TL101          explain a rule, by code or name
   torchlint config [PATH]       show the settings in force for a path, and where they come from
+  torchlint init                write a configuration that fits the project
+  torchlint completion SHELL    print a script that completes this command line in bash, zsh or fish
 
 exit status:
   0 nothing to report, 1 findings, 2 wrong usage or configuration, unreadable files or an internal error
@@ -54,7 +56,7 @@ class CheckOptions:
 
 def parse_check(arguments: list[str]) -> CheckOptions:
     """The options of a check. Wrong usage ends the program with status 2, `--help` with 0."""
-    options = _check_parser().parse_args(arguments)
+    options = check_parser().parse_args(arguments)
     stdin = "-" in options.paths or (options.stdin_filename is not None and not options.paths)
     fixes = options.fix or options.fix_only
     action = "diff" if options.diff else ("fix-source" if stdin else "fix") if fixes else "check"
@@ -158,7 +160,8 @@ def add_allow_plugins(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def _check_parser() -> argparse.ArgumentParser:
+def check_parser() -> argparse.ArgumentParser:
+    """The options of `torchlint check`."""
     parser = argparse.ArgumentParser(
         prog="torchlint",
         usage="torchlint [check] [OPTIONS] [PATHS]",
