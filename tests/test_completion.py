@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-PATIENCE = 30  # seconds
+PATIENCE = 20  # seconds
 
 _BASH = """\
 source "$1"
@@ -84,17 +84,21 @@ class Completions:
         """What zsh lists, or puts on the line, when somebody presses the tabulator key."""
         screen = Terminal([self.shell, "-f", "-i"], self.folder, self.env)
         try:
-            screen.type(f"PROMPT=; LISTMAX=-1; fpath=({self.scripts} $fpath); autoload -Uz compinit; compinit -u -D\n")
-            screen.type("done() { print -r -- '<'$BUFFER'>EN''D' }; zle -N done; bindkey '^X' done; print REA''DY\n")
+            screen.type(
+                f"PROMPT=; LISTMAX=0; setopt no_beep; fpath=({self.scripts} $fpath); autoload -Uz compinit; compinit -u -D\n"
+            )
+            screen.type(
+                "finish() { print -r -- '<'$BUFFER'>EN''D' }; zle -N finish; bindkey '^X' finish; print REA''DY\n"
+            )
             screen.until("READY")
-            screen.type(f"{line}\t\t\x18")
+            screen.type(f"{line}\t\x18")
             shown = screen.until("END")
         finally:
             screen.close()
         text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r", " ", shown)
         listed, _, buffer = text.rpartition("<")
         before = line.rpartition(" ")[0]
-        finished = buffer.partition(">")[0].removeprefix(before).strip()
+        finished = buffer.partition(">")[0].removeprefix(before).strip(" ,/")
         words = {word.rstrip("/") for word in listed.split()} - set(line.split())
         return words | ({finished} if finished else set())
 
