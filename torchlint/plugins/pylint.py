@@ -7,6 +7,7 @@ who else uses 7000 to 7999.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from pylint.checkers import BaseRawFileChecker
 
 from torchlint.diagnostics import is_builtin
+from torchlint.discovery import project_root
 from torchlint.plugins.project_lint import ProjectLint, rules_here
 from torchlint.rule import Level
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from astroid import nodes
     from pylint.lint import PyLinter
@@ -74,7 +76,7 @@ class _Run:
     def __getstate__(self) -> dict[str, Any]:
         # pylint pickles its linter when it knows what to lint and is about to start workers: now is the time to lint,
         # once for all of them.
-        if self._linter.config.files and any(map(self._linter.is_message_enabled, message_ids(self.rules).values())):
+        if self._files() and any(map(self._linter.is_message_enabled, message_ids(self.rules).values())):
             self._linted()
         return self.__dict__.copy()
 
@@ -97,8 +99,16 @@ class _Run:
             config = self._linter.config
             self._lint = ProjectLint(self.rules, self._enabled_by_name(), max(config.jobs, 1))
             if not config.from_stdin:
-                self._lint.lint(config.files)
+                self._lint.lint(self._files())
         return self._lint
+
+    def _files(self) -> Sequence[str]:
+        """What pylint was asked to lint. Before version 4.1 it does not tell plugins: then all of the project."""
+        files: Sequence[str] | None = getattr(self._linter.config, "files", None)
+        if files is not None:
+            return files
+        root, is_marked = project_root(os.getcwd())
+        return [root] if is_marked else []
 
     def _enabled_by_name(self) -> list[str]:
         """The codes of opt-in rules that pylint's options enable."""
