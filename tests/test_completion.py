@@ -84,9 +84,8 @@ class Completions:
         """What zsh lists, or puts on the line, when somebody presses the tabulator key."""
         screen = Terminal([self.shell, "-f", "-i"], self.folder, self.env)
         try:
-            screen.type(
-                f"PROMPT=; LISTMAX=0; setopt no_beep; fpath=({self.scripts} $fpath); autoload -Uz compinit; compinit -u -D\n"
-            )
+            screen.type(f"PROMPT=; LISTMAX=0; setopt no_beep; fpath=({self.scripts} $fpath); autoload -Uz compinit\n")
+            screen.type("compinit -u -D\n")
             screen.type(
                 "finish() { print -r -- '<'$BUFFER'>EN''D' }; zle -N finish; bindkey '^X' finish; print REA''DY\n"
             )
