@@ -18,6 +18,8 @@ other verbs:
   torchlint config [PATH]       show the settings in force for a path, and where they come from
   torchlint verify [RULE]       run the fixes on this device, and measure what they save (needs torch)
   torchlint server              run the language server, for editors
+  torchlint init                write a configuration that fits the project
+  torchlint completion SHELL    print a script that completes this command line in bash, zsh or fish
 
 exit status:
   0 nothing to report, 1 findings, 2 wrong usage or configuration, unreadable files or an internal error
@@ -37,6 +39,7 @@ class CheckOptions:
 
     paths: tuple[str, ...]
     configs: ConfigFinder
+    allow_plugins: bool
     given: frozenset[str]
     action: str
     fix_only: bool
@@ -50,6 +53,7 @@ class CheckOptions:
     changed_since: str | None
     statistics: bool
     show_files: bool
+    watch: bool
     stdin: bool
     stdin_filename: str | None
     force_exclude: bool
@@ -61,7 +65,7 @@ class CheckOptions:
 
 def parse_check(arguments: list[str]) -> CheckOptions:
     """The options of a check. Wrong usage ends the program with status 2, `--help` with 0."""
-    parser = _check_parser()
+    parser = check_parser()
     options = parser.parse_args(arguments)
     _require_reports_that_fit(parser, options)
     stdin = "-" in options.paths or (options.stdin_filename is not None and not options.paths)
@@ -70,6 +74,7 @@ def parse_check(arguments: list[str]) -> CheckOptions:
     return CheckOptions(
         paths=tuple(options.paths or ["."]),
         configs=configs_from(options),
+        allow_plugins=options.allow_plugins,
         given=frozenset(settings_given(options)),
         action=action,
         fix_only=options.fix_only,
@@ -83,6 +88,7 @@ def parse_check(arguments: list[str]) -> CheckOptions:
         changed_since=options.changed_since,
         statistics=options.statistics,
         show_files=options.show_files,
+        watch=options.watch,
         stdin=stdin,
         stdin_filename=options.stdin_filename,
         force_exclude=options.force_exclude,
@@ -187,9 +193,18 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         "--config", metavar="FILE", type=Path, help="a configuration file to use instead of those that are found"
     )
     group.add_argument("--isolated", action="store_true", help="use no configuration file")
+    add_allow_plugins(group)
 
 
-def _check_parser() -> argparse.ArgumentParser:
+def add_allow_plugins(parser: argparse._ActionsContainer) -> None:
+    """The option that lets a project's configuration run code: the rules in its `plugins`."""
+    parser.add_argument(
+        "--allow-plugins", action="store_true", help="load (that is, run) the files that the setting `plugins` names"
+    )
+
+
+def check_parser() -> argparse.ArgumentParser:
+    """The options of `torchlint check`."""
     parser = argparse.ArgumentParser(
         prog="torchlint",
         usage="torchlint [check] [OPTIONS] [PATHS]",
@@ -254,6 +269,7 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         "--statistics", action="store_true", help="count the findings of each rule instead of listing them"
     )
     group.add_argument("--show-files", action="store_true", help="list the files that would be linted, and stop")
+    group.add_argument("--watch", action="store_true", help="lint again whenever a file changes, until Ctrl-C")
     group.add_argument("--stdin-filename", metavar="PATH", help="the name of the text on standard input")
     group.add_argument(
         "--force-exclude", action="store_true", help="leave out excluded files even where they are named explicitly"

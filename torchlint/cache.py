@@ -124,16 +124,16 @@ def _stamp() -> str:
     import torchlint.rules as rules
 
     folders = (*torchlint.__path__, *rules.__path__)
-    newest = max(_newest(folder) for folder in dict.fromkeys(folders))
-    return f"{torchlint.__version__} {sys.version} {newest}"
+    youngest = max(newest(folder) for folder in dict.fromkeys(folders))
+    return f"{torchlint.__version__} {sys.version} {youngest}"
 
 
-def _newest(folder: str) -> int:
+def newest(folder: str) -> int:
     """The time, in nanoseconds, at which the youngest Python file below a folder changed."""
     times = [0]
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
-            times.append(_newest(entry.path))
+            times.append(newest(entry.path))
         elif entry.name.endswith(".py"):
             times.append(entry.stat().st_mtime_ns)
     return max(times)

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from torchlint.arguments import CheckOptions, parse_check
-from torchlint.cache import Cache, cache_folder
+from torchlint.cache import Cache
 from torchlint.config import Resolved
-from torchlint.discovery import Discovery, Project, project_root
-from torchlint.planning import Planner
+from torchlint.custom_rules import load_rules
+from torchlint.discovery import Discovery, Project
+from torchlint.planning import Planner, project_cache
 from torchlint.progress import ProgressBar
 from torchlint.reports.output import Output, display_path, visible
 from torchlint.runner import Run
-from torchlint.selection import default_registry, selected_codes
+from torchlint.selection import selected_codes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from torchlint.baseline import Baseline
     from torchlint.changes import Changes
     from torchlint.checker import Plan
+    from torchlint.custom_rules import RuleSet
     from torchlint.diagnostics import FileReport
-    from torchlint.engine import Registry
     from torchlint.reports.context import Context
 
 # Formats for people, which end in a summary, and formats whose fixes carry their edits.
@@ -36,6 +37,10 @@ _WITH_EDITS = frozenset({"json", "json-lines", "lsp", "sarif", "html"})
 def main(arguments: list[str]) -> int:
     """Run the verb and return the exit status."""
     options = parse_check(arguments)
+    if options.watch:
+        from torchlint.watching import watch
+
+        return watch(options, lambda: parse_check(arguments), lambda fresh: _Session(fresh).check())
     session = _Session(options)
     if options.show_files:
         return session.show_files()
@@ -47,24 +52,23 @@ class _Session:
 
     def __init__(self, options: CheckOptions) -> None:
         self.options = options
-        self.registry: Registry = default_registry()
         self.here: Resolved = options.configs.for_folder(Path.cwd())
         self.discovery = Discovery(options.configs, options.force_exclude)
         self.format, self.files = _destinations(options, self.here)
         self.known: int | None = None
-        # A selector of the command line that means no rule is wrong usage: nothing is done.
-        selected_codes(Resolved(None, self.here.overrides), self.registry)
 
     def check(self) -> int:
         overlay = self._overlay()
         baseline = self._baseline()
         projects = self._projects(overlay)
         changes = self._changes(projects)
+        self.registry = self._rules()
         planner = Planner(self.options.configs, self.registry, self._action, self._needs_edits)
         planned = [(project, list(planner.plans(project))) for project in projects]
         reports = self._run(planned, overlay)
         plans = {plan.path: plan for _, plans in planned for plan in plans}
-        problems = [*self.options.configs.problems, *self.discovery.problems, *planner.problems]
+        problems = [*self.options.configs.problems, *self.registry.problems]
+        problems += [*self.discovery.problems, *planner.problems]
         failed = _complain(problems, reports)
         if not plans and not failed:
             print("warning: no Python files or notebooks found under the given paths", file=sys.stderr)
@@ -88,6 +92,16 @@ class _Session:
         for path in sorted(path for project in self._projects(overlay) for path in project.targets):
             print(display_path(path))
         return 2 if _complain([*self.options.configs.problems, *self.discovery.problems], ()) else 0
+
+    def _rules(self) -> RuleSet:
+        """The rules there are. A selector of the command line that means none is wrong usage: nothing is done."""
+        rules = load_rules(self.options.configs.files, self.options.allow_plugins)
+        for message in rules.warnings:
+            print(f"warning: {visible(message)}", file=sys.stderr)
+        command_line = Resolved(None, self.here.overrides)
+        everywhere = rules if self.here.file is None else rules.known_to(self.here.file)
+        selected_codes(command_line, dict(everywhere))
+        return rules
 
     @property
     def _action(self) -> str:
@@ -158,11 +172,7 @@ class _Session:
     def _cache(self, project: Project) -> Cache:
         if not self.options.use_cache:
             return Cache(None, project.root)
-        resolved = self.options.configs.for_folder(Path(project.root))
-        named = resolved.value("cache-dir")
-        holder = resolved.file if resolved.file and "cache-dir" not in resolved.overrides.keys else resolved.overrides
-        folder = cache_folder(project.root, holder.folder / named if named else None, project_root(project.root)[1])
-        return Cache(folder, project.root, writes=not self.options.stdin)
+        return project_cache(self.options.configs, project.root, writes=not self.options.stdin)
 
     def _report(self, reports: Sequence[FileReport], overlay: dict[str, bytes], files: int) -> bool:
         """Make all reports; whether one of them could not be written."""

@@ -37,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
     write), "diff" (repair and show) or "fix-source" (repair and hand back); `unsafe` admits unsafe fixes. With
     `build_edits`, findings carry the edits of their fixes. `fail_on` is the least level that fails the run;
     `may_write` is False where the settings in force are not those that somebody configured. `shown` is the path in
-    a diff.
+    a diff; `stamp` stands for the code of the custom rules among `codes`.
     """
 
     path: str
@@ -51,6 +51,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
     fail_on: str = "warning"
     may_write: bool = True
     shown: str = ""
+    stamp: str = ""
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True):

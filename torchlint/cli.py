@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-VERBS = ("check", "rules", "rule", "config", "server", "verify")
+VERBS = ("check", "rules", "rule", "config", "init", "completion", "server", "verify")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -66,6 +66,14 @@ def _dispatch(arguments: list[str]) -> int:
         from torchlint.server import command
 
         return command.main(rest)
+    if verb == "init":
+        from torchlint import init
+
+        return init.main(rest)
+    if verb == "completion":
+        from torchlint import completion
+
+        return completion.main(rest)
     from torchlint import check_command
 
     return check_command.main(rest)

@@ -36,7 +36,7 @@ class Config(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     """The keys of a configuration file, in the order in which `torchlint config` shows them.
 
     `select`, `ignore`, `extend-select` and the values of `per-file-ignores` hold codes ("TL101"), prefixes ("TL1"),
-    rule names ("sync-in-loop") or "ALL".
+    rule names ("sync-in-loop") or "ALL". `plugins` holds paths of files with rules of the project's own.
     """
 
     select: tuple[str, ...] | None = None
@@ -52,6 +52,7 @@ class Config(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     unsafe_fixes: bool = False
     output_format: OutputFormat = "full"
     cache_dir: str | None = None
+    plugins: tuple[str, ...] = ()
 
 
 KEYS: dict[str, str] = {field.encode_name: field.name for field in msgspec.structs.fields(Config)}
@@ -139,6 +140,13 @@ class ConfigFinder:
             self._fixed = Resolved(read_config(explicit), overrides)
         elif isolated:
             self._fixed = Resolved(None, overrides)
+
+    @property
+    def files(self) -> list[ConfigFile]:
+        """The configuration files that were found so far, each once."""
+        resolved = [self._fixed] if self._fixed is not None else self._found.values()
+        found = {found.file.path: found.file for found in resolved if found is not None and found.file is not None}
+        return list(found.values())
 
     def for_folder(self, folder: Path) -> Resolved:
         """What is in force for the files in an absolute folder."""

@@ -10,6 +10,11 @@ import msgspec
 DOCUMENTATION = "https://torchlint.readthedocs.io/rules/"
 
 
+def is_builtin(code: str) -> bool:
+    """Whether a code is one of torchlint's own: custom rules have other letters."""
+    return code.startswith("TL") and code[2:].isdigit()
+
+
 class Location(msgspec.Struct, frozen=True, array_like=True, order=True):
     """A place in a file; both numbers start at 1."""
 
@@ -66,7 +71,8 @@ class Diagnostic(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def url(self) -> str:
-        return f"{DOCUMENTATION}{self.code.lower()}/"
+        """The rule's documentation page; "" for a custom rule, which has none there."""
+        return f"{DOCUMENTATION}{self.code.lower()}/" if is_builtin(self.code) else ""
 
 
 class FileReport(msgspec.Struct, frozen=True, array_like=True):

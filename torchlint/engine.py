@@ -127,7 +127,8 @@ def _unused_suppressions(
 ) -> Iterator[Finding]:
     known = {code: rule.name for code, rule in registry.items()}
     defaults = {code for code, rule in registry.items() if rule.default}
-    for unused in suppressions.unused(source, enabled, known, judge_bare=enabled >= defaults):
+    judge_unknown = not getattr(registry, "withheld", False)  # a plain mapping holds all rules there are
+    for unused in suppressions.unused(source, enabled, known, enabled >= defaults, judge_unknown):
         fix = Fix("delete what silences nothing", Safety.SAFE, partial(_one_edit, *unused.edit))
         yield Finding(registry[UNUSED_SUPPRESSION], _node_at(source, unused.start, unused.end), unused.message, fix)
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchlint.config import ConfigError, did_you_mean
-from torchlint.selection import default_registry
+from torchlint.arguments import add_allow_plugins
+from torchlint.config import ConfigError, ConfigFinder, did_you_mean, overrides_from
+from torchlint.custom_rules import load_rules
+from torchlint.reports.output import visible
 
 if TYPE_CHECKING:
+    from torchlint.custom_rules import RuleSet
     from torchlint.engine import Registry
     from torchlint.rule import Rule
 
@@ -18,13 +22,40 @@ if TYPE_CHECKING:
 def main(verb: str, arguments: list[str]) -> int:
     """Run one of the two verbs and return the exit status."""
     if verb == "rules":
-        argparse.ArgumentParser(prog="torchlint rules", description="List all rules.", allow_abbrev=False).parse_args(
-            arguments
-        )
-        return _list(default_registry())
+        options = rules_parser().parse_args(arguments)
+        rules = _load(options.allow_plugins)
+        status = _list(rules)
+    else:
+        options = rule_parser().parse_args(arguments)
+        rules = _load(options.allow_plugins)
+        status = _show(_find(options.rule, rules))
+    return 2 if rules.problems else status
+
+
+def rules_parser() -> argparse.ArgumentParser:
+    """The options of `torchlint rules`."""
+    parser = argparse.ArgumentParser(prog="torchlint rules", description="List all rules.", allow_abbrev=False)
+    add_allow_plugins(parser)
+    return parser
+
+
+def rule_parser() -> argparse.ArgumentParser:
+    """The options of `torchlint rule`."""
     parser = argparse.ArgumentParser(prog="torchlint rule", description="Explain a rule.", allow_abbrev=False)
     parser.add_argument("rule", metavar="RULE", help="its code (TL101) or its name (sync-in-loop)")
-    return _show(_find(parser.parse_args(arguments).rule, default_registry()))
+    add_allow_plugins(parser)
+    return parser
+
+
+def _load(allow_plugins: bool) -> RuleSet:
+    """The rules that the configuration of the current folder knows; messages about plugins go to stderr."""
+    finder = ConfigFinder(overrides_from({}, Path.cwd()))
+    finder.for_folder(Path.cwd())
+    rules = load_rules(finder.files, allow_plugins)
+    for message in (*rules.problems, *rules.warnings):
+        kind = "error" if message in rules.problems else "warning"
+        print(f"{kind}: {visible(message)}", file=sys.stderr)
+    return rules
 
 
 def _list(registry: Registry) -> int:

@@ -6,8 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchlint.cache import Cache, cache_folder
 from torchlint.checker import Plan
 from torchlint.config import ConfigError, ConfigFinder, Resolved
+from torchlint.custom_rules import RuleSet
+from torchlint.diagnostics import is_builtin
+from torchlint.discovery import project_root
 from torchlint.reports.output import display_path
 from torchlint.selection import codes_for_file, selected_codes
 from torchlint.torch_target import TargetFinder
@@ -47,12 +51,13 @@ class Planner:
                 build_edits=self._build_edits,
                 fail_on=resolved.value("fail-on"),
                 shown=display_path(path),
+                stamp=self._registry.stamp(codes or ()) if isinstance(self._registry, RuleSet) else "",
                 may_write=not resolved.broken and codes is not None,
             )
 
     @property
     def _default_codes(self) -> frozenset[str]:
-        return frozenset(code for code, rule in self._registry.items() if rule.default)
+        return frozenset(code for code, rule in self._registry.items() if rule.default and is_builtin(code))
 
     def _codes(self, resolved: Resolved, path: str) -> frozenset[str] | None:
         """The codes that are on for a file, None where its configuration names rules that do not exist."""
@@ -65,3 +70,12 @@ class Planner:
             self._selections[id(resolved)] = None
             self.problems.append(f"{error}; its files are linted with the default rules, and not fixed")
             return None
+
+
+def project_cache(configs: ConfigFinder, root: str, writes: bool = True) -> Cache:
+    """The cache of the project at `root`, where the configuration says it is."""
+    resolved = configs.for_folder(Path(root))
+    named = resolved.value("cache-dir")
+    holder = resolved.file if resolved.file and "cache-dir" not in resolved.overrides.keys else resolved.overrides
+    folder = cache_folder(root, holder.folder / named if named else None, project_root(root)[1])
+    return Cache(folder, root, writes=writes)

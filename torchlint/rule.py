@@ -87,8 +87,9 @@ class Rule(ABC):
 
     @classmethod
     def family(cls) -> str:
-        """The family's folder name in `rules/`, such as `sync`."""
-        return cls.__module__.split(".")[-2]
+        """The family's folder name in `rules/`, such as `sync`; `custom` for a rule from elsewhere."""
+        package, _, module = cls.__module__.partition("torchlint.rules.")
+        return module.split(".")[0] if module and not package else "custom"
 
     @classmethod
     def page(cls) -> str:

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from torchlint.config import ConfigError, Resolved, did_you_mean
+from torchlint.custom_rules import RuleSet
 from torchlint.globs import Globs
+from torchlint.suppressions import has_prefix, matches
 
 if TYPE_CHECKING:
     from torchlint.config import ConfigFile
@@ -24,7 +26,7 @@ ALWAYS = "TL000"
 
 
 def default_registry() -> Registry:
-    """All rules by code."""
+    """The built-in rules by code."""
     from torchlint.rule import all_rules
 
     return {rule.code: rule for rule in all_rules()}
@@ -32,6 +34,7 @@ def default_registry() -> Registry:
 
 def selected_codes(resolved: Resolved, registry: Registry) -> frozenset[str]:
     """The codes that are on, per-file ignores aside. Raises ConfigError for a selector that means no rule."""
+    registry = _known(resolved, registry)
     codes = {code for code, rule in registry.items() if rule.default}
     for layer in resolved.layers:
         codes = _apply(layer, codes, registry)
@@ -42,6 +45,7 @@ def selected_codes(resolved: Resolved, registry: Registry) -> frozenset[str]:
 
 def codes_for_file(resolved: Resolved, codes: frozenset[str], path: str, registry: Registry) -> frozenset[str]:
     """`codes` without those that `per-file-ignores` takes from this file."""
+    registry = _known(resolved, registry)
     for layer in resolved.layers:
         for pattern, selectors in layer.config.per_file_ignores.items():
             if Globs((pattern,), str(layer.folder)).match(path):
@@ -78,16 +82,30 @@ def _meaning(selector: str, registry: Registry, where: str) -> tuple[int, frozen
     if named:
         return len(ALWAYS), named
     prefix = selector.upper()
-    codes = (
-        frozenset(code for code in registry if code.startswith(prefix)) if prefix.startswith("TL") else frozenset[str]()
-    )
-    if not codes:
+    codes = frozenset(code for code in registry if has_prefix(code, prefix))
+    if not codes and not _is_excused(selector, registry, where):
         known = [*registry, *(rule.name for rule in registry.values()), "ALL"]
         nearest = selector.upper() if selector.upper().startswith("TL") else selector.lower()
         raise ConfigError(
             f"{where}: unknown rule {selector!r}{did_you_mean(nearest, known)}; `torchlint rules` lists them all"
         )
     return len(prefix), codes
+
+
+def _known(resolved: Resolved, registry: Registry) -> Registry:
+    """The rules that exist for the files of a configuration."""
+    return registry.known_to(resolved.file) if isinstance(registry, RuleSet) else registry
+
+
+def _is_excused(selector: str, registry: Registry, where: str) -> bool:
+    """Whether this rule may be named although it does not exist here: the plugins that would define it are not loaded,
+    or the command line means files under another configuration.
+    """
+    if not isinstance(registry, RuleSet):
+        return False
+    if where.startswith("--"):
+        return any(matches(selector, code, name) for code, name in registry.elsewhere.items())
+    return registry.withheld and not selector.upper().startswith("TL")
 
 
 def _where(layer: ConfigFile, key: str) -> str:

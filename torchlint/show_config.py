@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 from torchlint.arguments import add_settings, configs_from
 from torchlint.config import KEYS, ConfigError, Resolved
+from torchlint.custom_rules import RuleSet, load_rules
 from torchlint.discovery import project_root
 from torchlint.reports.output import visible
-from torchlint.selection import codes_for_file, default_registry, selected_codes
+from torchlint.selection import codes_for_file, selected_codes
 from torchlint.torch_target import find_target_torch
 
 
 def main(arguments: list[str]) -> int:
     """Run the verb and return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="torchlint config", description="Show the settings in force for a path.", allow_abbrev=False
-    )
-    parser.add_argument(
-        "path", nargs="?", default=".", metavar="PATH", help="a file or folder (default: the current one)"
-    )
-    parser.add_argument("--unsafe-fixes", action=argparse.BooleanOptionalAction, default=None, help=argparse.SUPPRESS)
-    add_settings(parser)
-    options = parser.parse_args(arguments)
+    options = config_parser().parse_args(arguments)
     configs = configs_from(options)
     path = os.path.abspath(options.path)
     if not os.path.exists(path):
@@ -33,13 +27,29 @@ def main(arguments: list[str]) -> int:
     resolved = configs.for_folder(Path(folder))
     if configs.problems:
         raise ConfigError(configs.problems[0])
-    for line in _lines(resolved, path, folder):
+    rules = load_rules(configs.files, options.allow_plugins)
+    for message in (*rules.problems, *rules.warnings):
+        print(visible(message), file=sys.stderr)
+    for line in _lines(resolved, path, folder, rules):
         print(visible(line))
-    return 0
+    return 2 if rules.problems else 0
 
 
-def _lines(resolved: Resolved, path: str, folder: str) -> list[str]:
-    registry = default_registry()
+def config_parser() -> argparse.ArgumentParser:
+    """The options of `torchlint config`."""
+    parser = argparse.ArgumentParser(
+        prog="torchlint config", description="Show the settings in force for a path.", allow_abbrev=False
+    )
+    parser.add_argument(
+        "path", nargs="?", default=".", metavar="PATH", help="a file or folder (default: the current one)"
+    )
+    parser.add_argument("--unsafe-fixes", action=argparse.BooleanOptionalAction, default=None, help=argparse.SUPPRESS)
+    add_settings(parser)
+    return parser
+
+
+def _lines(resolved: Resolved, path: str, folder: str, rules: RuleSet) -> list[str]:
+    registry = rules.known_to(resolved.file)
     root = project_root(path)[0]
     codes = codes_for_file(resolved, selected_codes(resolved, registry), path, registry)
     lines = [

@@ -26,7 +26,7 @@ _DIRECTIVE = re.compile(
 )
 _NOQA = re.compile(r"\#\s*noqa(?!\w)(?P<colon>\s*:\s*(?P<codes>[A-Z]+[0-9]*(?:[,\s]+[A-Z]+[0-9]+)*)?)?", re.IGNORECASE)
 _UNTIL = re.compile(r"\(?\s*until\s*=\s*(?P<date>[\w-]+)\s*\)?", re.IGNORECASE)
-_CODE = re.compile(r"TL\d{0,3}", re.IGNORECASE)
+_CODE = re.compile(r"(?P<letters>[A-Z]{2,8})\d{0,4}", re.IGNORECASE)
 
 
 class Lines(NamedTuple):
@@ -84,9 +84,13 @@ class UnusedDirective:
 
 def matches(selector: str, code: str, name: str) -> bool:
     """Whether a code, a prefix of codes or a rule name means the rule with this code and name."""
-    if _CODE.fullmatch(selector):
-        return code.startswith(selector.upper())
-    return selector.lower() == name
+    return has_prefix(code, selector.upper()) or selector.lower() == name
+
+
+def has_prefix(code: str, prefix: str) -> bool:
+    """Whether a prefix of codes means this code: all of its letters, and its digits as far as the prefix has some."""
+    found = _CODE.fullmatch(prefix)
+    return found is not None and code.startswith(prefix) and code[found.end("letters")].isdigit()
 
 
 class Suppressions:
@@ -128,11 +132,17 @@ class Suppressions:
         return any(directive.silences(line, code, name) for directive in asked)
 
     def unused(
-        self, source: SourceFile, enabled: Collection[str], known: Mapping[str, str], judge_bare: bool
+        self,
+        source: SourceFile,
+        enabled: Collection[str],
+        known: Mapping[str, str],
+        judge_bare: bool,
+        judge_unknown: bool = True,
     ) -> Iterator[UnusedDirective]:
         """The directives that silence nothing, judged by the `enabled` codes alone.
 
-        `known` maps every code to its name; `judge_bare` says whether enough rules ran to judge a bare `ignore`.
+        `known` maps every code to its name; `judge_bare` says whether enough rules ran to judge a bare `ignore`,
+        `judge_unknown` whether a name that means no rule is a mistake, and not one of a plugin that is not loaded.
         """
         for directive in self.directives:
             if directive.kind == "noqa":
@@ -144,7 +154,7 @@ class Suppressions:
                 if judge_bare and not directive.silenced_any:
                     yield UnusedDirective(directive.start, directive.end, "this suppression silences nothing", whole)
             else:
-                yield from _unused_names(source, directive, enabled, known)
+                yield from _unused_names(source, directive, enabled, known, judge_unknown)
 
 
 def _directives(source: SourceFile, span: tuple[int, int]) -> Iterator[Directive]:
@@ -249,19 +259,23 @@ def _has_code(line: str) -> bool:
 
 
 def _unused_names(
-    source: SourceFile, directive: Directive, enabled: Collection[str], known: Mapping[str, str]
+    source: SourceFile,
+    directive: Directive,
+    enabled: Collection[str],
+    known: Mapping[str, str],
+    judge_unknown: bool,
 ) -> Iterator[UnusedDirective]:
     names = directive.names or ()
     unknown = [name for name in names if not any(matches(name, code, known[code]) for code in known)]
     # The rules of a prefix have all run, or the prefix is not judged.
     judged = [name for name in names if all(code in enabled for code in known if matches(name, code, known[code]))]
-    unused = [name for name in judged if name not in directive.used]
+    unused = [name for name in judged if name not in directive.used and (judge_unknown or name not in unknown)]
     if not unused:
         return
     parts = []
     if silent := [name for name in unused if name not in unknown]:
         parts.append(f"nothing here is silenced by {', '.join(silent)}")
-    if unknown:
+    if unknown and judge_unknown:
         parts.append(f"there is no rule {', '.join(unknown)}")
     kept = [name for name in names if name not in unused]
     edit = rewrite_names(source, directive, kept) if kept else _delete_comment(source, directive)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from torchlint.cache import Cache, Entry, Stored, cache_folder, digest
 from torchlint.config import ConfigError, ConfigFinder, overrides_from
+from torchlint.custom_rules import load_rules
 from torchlint.discovery import Discovery, Project, project_root
 from torchlint.planning import Planner
 from torchlint.runner import File, Run
-from torchlint.selection import default_registry
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -90,7 +90,7 @@ def serve(connection: Connection) -> None:
     # Ctrl-C in a terminal reaches the whole group; the server ends us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     projects: dict[str, LiveProject] = {}
-    registry = default_registry()
+    registry = load_rules()
 
     def progress(done: int, total: int) -> None:
         if connection.poll():

@@ -12,12 +12,12 @@ import msgspec
 
 from torchlint.cache import digest
 from torchlint.checker import Checker
+from torchlint.custom_rules import load_rules
 from torchlint.discovery import Discovery, Project, project_root
 from torchlint.engine import check_module, to_diagnostics
 from torchlint.fixing.apply import fix_source
 from torchlint.planning import Planner
 from torchlint.repair import Placed
-from torchlint.selection import default_registry
 from torchlint.semantics import Linked, Module, ProjectLayout
 from torchlint.server.live import configs
 from torchlint.source import SourceError, SourceFile
@@ -146,7 +146,7 @@ class Session:
     def __init__(self) -> None:
         self.folders: tuple[str, ...] = ()
         self.configuration: str | None = None
-        self.registry = default_registry()
+        self.registry = load_rules()
         self._told: dict[str, _Told] = {}
         self._last_loops: dict[str, tuple[bytes, LoopKeys]] = {}
         self._stamps: dict[str, tuple[object, ...]] = {}

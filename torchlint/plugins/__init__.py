@@ -1,0 +1,1 @@
+"""Front doors for other linters: each takes part in their run with one run of torchlint."""
