@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import select
-import shutil
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from command_line import CommandLine
 from plugin_support import environment
+from programs import program
 
 from torchlint.completion import SHELLS, script
 from torchlint.rule import all_rules
@@ -35,18 +35,11 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
-def executable(name: str) -> str:
-    """The path of a shell; the tests cannot say anything without it."""
-    found = shutil.which(name)
-    assert found, f"{name} has to be installed for the tests of completion scripts (Debian's package {name})"
-    return found
-
-
 class Completions:
     """What a shell offers for the end of a line, in a folder with `alpha.py`, `beta.ipynb` and the folder `inner`."""
 
     def __init__(self, shell: str, tmp_path: Path) -> None:
-        self.shell = executable(shell)
+        self.shell = program(shell)
         self.folder = tmp_path / "folder"
         (self.folder / "inner").mkdir(parents=True)
         (self.folder / "alpha.py").touch()
@@ -191,7 +184,7 @@ def test_scripts_are_printed(
     for shell in SHELLS:
         assert torchlint("completion", shell) == (0, script(shell), "")
         subprocess.run(
-            [executable(shell), "-n", "/dev/stdin"], input=script(shell), text=True, check=True, timeout=PATIENCE
+            [program(shell), "-n", "/dev/stdin"], input=script(shell), text=True, check=True, timeout=PATIENCE
         )
     wrong = torchlint("completion", "csh")
     assert wrong.status == 2

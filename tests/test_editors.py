@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
+from programs import program
 
 from torchlint.server.settings import ServerSettings, read_settings
 from torchlint.toml import parse_toml
@@ -32,16 +31,8 @@ def train(model, loader):
 """
 
 
-def program(name: str, package: str) -> str:
-    """The path of a program that these tests need."""
-    found = shutil.which(name)
-    if found is None:
-        pytest.fail(f"{name} is not installed, and these tests need it: {package}")
-    return found
-
-
 def test_neovim_shows_diagnostics_and_applies_fixes(tmp_path: Path) -> None:
-    nvim = program("nvim", "apt-get install neovim")
+    nvim = program("nvim")
     (tmp_path / ".git").mkdir()
     (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
     result = tmp_path / "result.json"
@@ -67,7 +58,7 @@ def test_neovim_shows_diagnostics_and_applies_fixes(tmp_path: Path) -> None:
 
 
 def test_the_vs_code_extension_builds_packages_and_passes_its_tests() -> None:
-    npm = program("npm", "Node.js 20 or later with npm")
+    npm = program("npm")
     folder = EDITORS / "vscode"
     if not (folder / "node_modules").is_dir():
         run([npm, "ci", "--no-audit", "--no-fund"], folder)

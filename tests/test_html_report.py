@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from command_line import CommandLine
+from programs import program
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -44,10 +44,7 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dis
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
-    """Chromium; where it is missing the tests fail, and say what to install."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    assert chromium, "these tests drive Chromium: install Debian's package `chromium`"
-    assert driver, "these tests drive Chromium: install Debian's package `chromium-driver`"
+    chromium, driver = program("chromium"), program("chromedriver")
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     for flag in (*FLAGS, "--window-size=1200,1400"):
