@@ -15,7 +15,7 @@ def render_json(table: Table) -> str:
     JSON has no number for what is not finite, such as the largest difference from a NaN: that becomes the text "nan",
     "inf" or "-inf". Halves of surrogate pairs, which no UTF-8 can hold, are escaped.
     """
-    encoded = msgspec.json.encode(_storable(msgspec.to_builtins(table)))
+    encoded = msgspec.json.encode(storable(msgspec.to_builtins(table)))
     return msgspec.json.format(encoded, indent=2).decode() + "\n"
 
 
@@ -24,13 +24,14 @@ def parse_json(text: str) -> Table:
     return msgspec.json.decode(text, type=Table, strict=False)
 
 
-def _storable(value: object) -> object:
+def storable(value: object) -> object:
+    """The value with what JSON cannot hold as text: numbers that are not finite, and half of a surrogate pair."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
-        return {key: _storable(item) for key, item in value.items()}
+        return {key: storable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_storable(item) for item in value]
+        return [storable(item) for item in value]
     return value

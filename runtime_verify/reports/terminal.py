@@ -11,6 +11,7 @@ from .escaping import inline, lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import TextIO
 
     from rich.console import Console
 
@@ -28,12 +29,11 @@ _STYLES = {
 }
 
 
-def render_terminal(table: Table, *, color: bool, width: int) -> str:
-    """The table as text of at most `width` characters a line, but for what is not to be broken."""
+def plain_console(stream: TextIO, color: bool, width: int) -> Console:
+    """A console on which no text is taken for markup, numbers or emoji."""
     from rich.console import Console
 
-    stream = io.StringIO()
-    console = Console(
+    return Console(
         file=stream,
         force_terminal=color,
         no_color=not color,
@@ -44,6 +44,12 @@ def render_terminal(table: Table, *, color: bool, width: int) -> str:
         emoji=False,
         legacy_windows=False,
     )
+
+
+def render_terminal(table: Table, *, color: bool, width: int) -> str:
+    """The table as text of at most `width` characters a line, but for what is not to be broken."""
+    stream = io.StringIO()
+    console = plain_console(stream, color, width)
     _write_environment(console, table)
     if table.rows:
         _write_rows(console, table.rows)

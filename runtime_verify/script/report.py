@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,6 +12,8 @@ from torchlint.reports.summary import counted
 
 from ..reports import wording
 from ..reports.escaping import block_in_html, block_in_markdown, in_html, in_markdown, inline, lines
+from ..reports.json import storable
+from ..reports.terminal import plain_console
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -150,21 +151,10 @@ def _verdict(report: Report) -> str:
 
 
 def _terminal(report: Report, color: bool, width: int) -> str:
-    from rich.console import Console
     from rich.text import Text
 
     stream = io.StringIO()
-    console = Console(
-        file=stream,
-        force_terminal=color,
-        no_color=not color,
-        color_system="standard" if color else None,
-        width=width,
-        markup=False,
-        highlight=False,
-        emoji=False,
-        legacy_windows=False,
-    )
+    console = plain_console(stream, color, width)
     console.print(Text(inline(headline(report)), "bold"), soft_wrap=True)
     for fact in facts(report):
         console.print(Text(inline(fact), "dim"), soft_wrap=True)
@@ -256,16 +246,4 @@ def _plot(before: Sequence[float], after: Sequence[float]) -> str:
 
 def _json(report: Report) -> str:
     """An indented object whose keys are the records' fields; what is no finite number is a text ("nan", "inf")."""
-    return json.dumps(_storable(msgspec.to_builtins(report)), indent=2, allow_nan=False) + "\n"
-
-
-def _storable(value: object) -> object:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _storable(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_storable(item) for item in value]
-    return value
+    return json.dumps(storable(msgspec.to_builtins(report)), indent=2, allow_nan=False) + "\n"

@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 def render(reports: Iterable[FileReport], context: Context) -> str:
     """A command for each finding. Paths start at the root of the repository."""
-    return "".join(
-        _command(context.shown(report.path), finding, text)
-        for report in reports
-        if report.findings
-        for text in (context.text(report),)
-        for finding in report.findings
-    )
+    return "".join(_command(path, finding, text) for path, finding, text in context.places(reports))
 
 
 def _command(path: str, finding: Diagnostic, text: FileText) -> str:

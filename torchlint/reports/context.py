@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torchlint.source import Edit, SourceError, SourceFile, spliced
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from torchlint.diagnostics import Diagnostic, EditRecord, FileReport, Location
     from torchlint.engine import Registry
@@ -37,6 +37,14 @@ class Context:
     def shown(self, path: str) -> str:
         """The posix path from the root, the absolute one for a file that does not lie below it."""
         return self.relative(path) or path.replace(os.sep, "/")
+
+    def places(self, reports: Iterable[FileReport]) -> Iterator[tuple[str, Diagnostic, FileText]]:
+        """Each finding with the path that is shown for its file, and the file's text."""
+        for report in reports:
+            if report.findings:
+                path, text = self.shown(report.path), self.text(report)
+                for finding in report.findings:
+                    yield path, finding, text
 
     def text(self, report: FileReport) -> FileText:
         """The text of the file of a report as it is now."""
