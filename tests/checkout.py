@@ -7,7 +7,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).parent.parent
 # What the package is built from, and what others use of the repository.
-_PACKAGE = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", "torchlint", "rules", "fixtures")
+_PACKAGE = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", "torchlint", "rules", "fixtures", "runtime_verify")
 _OFFERED = (".pre-commit-hooks.yaml", "action.yml")
 
 
