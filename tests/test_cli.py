@@ -565,3 +565,36 @@ def test_a_long_elif_chain_is_judged_to_its_end(torchlint: CommandLine) -> None:
     write("long.py", f"import torch\nn = 3\nif n == 0:\n    x = 0\n{chain}else:\n    x = torch.zeros(3).cuda()\n")
     run = torchlint("--no-cache", "--select", "TL201", "--output-format", "concise")
     assert "long.py:2004:9: TL201" in run.out
+
+
+def test_a_report_does_not_take_the_place_of_a_file_that_is_linted(torchlint: CommandLine) -> None:
+    path = write("train.py")
+    done = torchlint("--output-file", path, path)
+    assert done.status == 2
+    assert "train.py: is a file to lint" in done.err
+    assert path.read_text(encoding="utf-8") == TRAIN
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_report_that_does_not_fit_on_the_disk_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
+    command = [sys.executable, "-m", "torchlint", "--no-cache", "--isolated", "train.py"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the report cannot be written")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of other systems are text")
+def test_a_file_whose_name_is_no_text_has_the_same_findings(tmp_path: Path) -> None:
+    text = (
+        "import torch\ndef train(model: torch.nn.Module, loader, opt, device):\n    for x in loader:\n"
+        "        loss = model(x.to(device)).sum()\n        loss.backward()\n        print(loss.item())\n"
+    )
+    for name in (b"plain.py", b"odd\xff.py"):
+        with open(os.path.join(os.fsencode(tmp_path), name), "w") as file:
+            file.write(text)
+    command = [sys.executable, "-m", "torchlint", "--no-cache", "--isolated", "--output-format", "concise", "."]
+    done = subprocess.run(command, capture_output=True, cwd=tmp_path)
+    assert done.stdout.count(b"TL101") == 2

@@ -149,3 +149,12 @@ def test_an_argument_is_added_only_for_an_optimizer_of_torch(parameters: str, is
     fixes = [finding.fix for finding in rule().check(found)]
     assert [fix is not None for fix in fixes] == ([is_repaired] if fixes else [])
     assert fixes or "FusedAdam" in parameters
+
+
+def test_two_models_side_by_side_of_which_one_trains() -> None:
+    text = (
+        "import torch\nfrom torch import nn\ndef compare(flag):\n    a, b = nn.Linear(3, 3), nn.Linear(3, 3)\n"
+        "    if flag:\n        a.train()\n    b.eval()\n    x = torch.zeros(2, 3)\n    print(a(x), {})\n"
+    )
+    assert found({"a.py": text.format("0")}, "TL401") == []
+    assert [line for _, line in found({"a.py": text.format("b(x)")}, "TL401")] != []

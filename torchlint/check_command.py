@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from torchlint.arguments import CheckOptions, parse_check
 from torchlint.cache import Cache
-from torchlint.config import Resolved
+from torchlint.config import ConfigError, Resolved
 from torchlint.custom_rules import load_rules
 from torchlint.discovery import Discovery, Project
 from torchlint.planning import Planner, project_cache
@@ -61,6 +61,7 @@ class _Session:
         overlay = self._overlay()
         baseline = self._baseline()
         projects = self._projects(overlay)
+        self._require_other_outputs(projects)
         changes = self._changes(projects)
         self.registry = self._rules()
         planner = Planner(self.options.configs, self.registry, self._action, self._needs_edits)
@@ -85,6 +86,13 @@ class _Session:
             return 2 if failed else 0
         failed |= self._report(reports, overlay, len(plans))
         return 2 if failed else self._status(reports, plans)
+
+    def _require_other_outputs(self, projects: Sequence[Project]) -> None:
+        """Raise ConfigError where a report would take the place of a file that is linted."""
+        targets = {path for project in projects for path in project.targets}
+        for _, path in self.files:
+            if os.path.abspath(path) in targets:
+                raise ConfigError(f"{path}: is a file to lint; name another one for the report")
 
     def show_files(self) -> int:
         """List the files that a check would lint."""

@@ -155,7 +155,8 @@ class Checker:
         return SourceFile.read(Path(path)) if data is None else SourceFile.from_bytes(Path(path), data)
 
     def _module(self, source: SourceFile, relative: str) -> Module:
-        return Module(source, source.parse(), self._layout, relative)
+        # A summary is text: a name that is none (bytes outside UTF-8) stands in it escaped. Nothing can import it by one.
+        return Module(source, source.parse(), self._layout, relative.encode("utf-8", "backslashreplace").decode())
 
     def _attach(self, module: Module, plan: Plan, linked: bytes | None) -> None:
         module.attach(Linked() if linked is None else msgspec.msgpack.decode(linked, type=Linked))

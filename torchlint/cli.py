@@ -26,6 +26,11 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         _discard_output()
         return 141
+    except OSError as error:
+        # A full disk, for one. Errors about files that are linted are reported with the file, and do not come here.
+        _discard_output()
+        print(f"error: the report cannot be written: {error.strerror or error}", file=sys.stderr)
+        return 2
 
 
 def _run(arguments: list[str]) -> int:

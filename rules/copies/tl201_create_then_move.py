@@ -88,9 +88,12 @@ def _edits(module: Module, creation: Creation) -> Sequence[Edit]:
 
 
 def _takes_device(creation: Creation) -> bool:
-    """Whether the move says nothing but where, and nothing that the factory unpacks may hold `device` already."""
+    """Whether the move says nothing but where, and nothing that the factory unpacks may hold `device` already.
+
+    A generator belongs to a device: with one of the CPU, the factory raises for any other.
+    """
     if any(isinstance(a, ast.Starred) for a in creation.call.args) or any(
-        k.arg is None for k in creation.call.keywords
+        k.arg in (None, "generator") for k in creation.call.keywords
     ):
         return False
     return len(creation.move.args) <= 1 and all(k.arg in ("device", "non_blocking") for k in creation.move.keywords)

@@ -166,6 +166,7 @@ def _region_of(
 ) -> EvalRegion | None:
     inside = [call for call in forwards if statements[0].lineno <= call.lineno <= (statements[-1].end_lineno or 0)]
     inside = [call for call in inside if call.lineno > (statements[0].end_lineno or statements[0].lineno)]
+    inside = [call for call in inside if not _trains_elsewhere(module, call, statements)]
     if not inside or any(module.differentiates(statement) for statement in statements):
         return None
     if function is not None and (module.id_of(function) in module.linked.reaches_backward):
@@ -180,6 +181,17 @@ def _region_of(
     holders = [s for s in statements if any(s.lineno <= c.lineno <= (s.end_lineno or s.lineno) for c in inside)]
     span = statements[statements.index(holders[0]) : statements.index(holders[-1]) + 1]
     return EvalRegion(inside[0], None, span, no_grad_spelling(module, span[0]), returns)
+
+
+def _trains_elsewhere(module: Module, call: ast.Call, statements: Sequence[ast.stmt]) -> bool:
+    """Whether a forward is of another module than those that the statements put into evaluation, and one that is
+    trained: two models side by side.
+    """
+    receiver = path_of(call.func)
+    if receiver is None or "train" not in module.scope_of(call).usage.get(receiver, ()):
+        return False
+    evaluated = (opened for statement in statements if (opened := _eval_call(module, statement)) is not None)
+    return all(path_of(opened.func.value) != receiver for opened in evaluated)  # type: ignore[attr-defined]
 
 
 def _is_long(module: Module, function: Function) -> bool:

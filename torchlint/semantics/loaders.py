@@ -51,7 +51,7 @@ def _does_work(module: Module, collate: ast.expr | None) -> bool:
 def _indexes_memory(module: Module, value: Value) -> bool:
     if value.kind in ("list", "tuple", "range", "tensor", "ndarray", "dict"):
         return not (value.kind == "tensor" and value.opaque)
-    if value.kind != "dataset":
+    if value.kind not in ("dataset", "instance"):
         return False
     if value.items:
         return all(_indexes_memory(module, part) for part in value.items)
@@ -74,11 +74,17 @@ def getter_indexes_memory(module: Module, getter: Function) -> bool:
 
 
 def is_iterable_dataset(module: Module, call: ast.Call) -> bool:
-    """Whether the loader's dataset is an IterableDataset: every worker would repeat its items."""
+    """Whether the loader's dataset is, or may be, an IterableDataset: every worker would repeat its items."""
     dataset = loader_argument(call, "dataset")
     if dataset is None:
         return False
-    name = module.value(dataset).name
+    candidates = [dataset]
+    if isinstance(dataset, ast.Name):
+        candidates += [bound for bound in module.scope_of(dataset).bindings.get(dataset.id, ()) if bound is not None]
+    return any(_streams(module, module.value(candidate).name) for candidate in candidates)
+
+
+def _streams(module: Module, name: str) -> bool:
     if name.startswith(torch_api.STREAMING_PREFIXES):
         return True
     return "torch.utils.data.IterableDataset" in (module.bases_of(name) if ":" in name else [name])
