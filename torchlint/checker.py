@@ -155,7 +155,7 @@ class Checker:
         return SourceFile.read(Path(path)) if data is None else SourceFile.from_bytes(Path(path), data)
 
     def _module(self, source: SourceFile, relative: str) -> Module:
-        # A summary is text: a name that is none (bytes outside UTF-8) stands in it escaped. Nothing can import it by one.
+        # A summary is text: a name that is none (bytes outside UTF-8) stands in it escaped, and no import means it.
         return Module(source, source.parse(), self._layout, relative.encode("utf-8", "backslashreplace").decode())
 
     def _attach(self, module: Module, plan: Plan, linked: bytes | None) -> None:
