@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,7 +28,7 @@ from torchlint.runtime_verify.script.run import Options
 from torchlint.runtime_verify.script.verify import NothingToFix, Wishes, place_of, verify
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from torchlint.runtime_verify.script.outcome import Report
     from torchlint.runtime_verify.script.project_copy import Snapshot
@@ -43,11 +44,15 @@ def one_thread() -> None:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that all workspaces of this module are made in."""
-    folder = tmp_path_factory.mktemp("workspaces")
-    tempfile.tempdir = str(folder)
-    return folder
+def temporary() -> Iterator[Path]:
+    """The folder that all workspaces of this module are made in.
+
+    A loader's workers talk through sockets below it, whose paths hold 107 bytes: pytest's own folders are too deep.
+    """
+    with tempfile.TemporaryDirectory(prefix="tl-") as folder:
+        before, tempfile.tempdir = tempfile.tempdir, folder
+        yield Path(folder)
+        tempfile.tempdir = before
 
 
 def observed(measured: Measured) -> Observed:
