@@ -205,6 +205,10 @@ class Runner:
         )
 
 
+# A socket's path holds 107 bytes (Linux, unix(7)), and `multiprocessing` adds "/pymp-12345678/listener-12345678".
+_LONGEST_TEMPORARY = 107 - 32
+
+
 def _run_child(request: Request, folder: Path, limit: float) -> Run:
     answer, log = Path(request.answer), Path(request.answer).with_name("output.txt")
     begun = time.monotonic()
@@ -294,9 +298,9 @@ def _environment(request: Request) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",  # so that what was printed before a hang is seen
         "GIT_OPTIONAL_LOCKS": "0",
     }
-    if sys.platform == "linux":
-        # Deleted with the rest. Elsewhere the paths of sockets in it could become too long.
-        environment["TMPDIR"] = os.path.join(request.workspace, "tmp")
+    temporary = os.path.join(request.workspace, "tmp")
+    if sys.platform == "linux" and len(os.fsencode(temporary)) <= _LONGEST_TEMPORARY:
+        environment["TMPDIR"] = temporary  # deleted with the rest
     if request.count:
         # What compiled code does no operator shows; and compiling under a dispatch mode is slow.
         environment["TORCHDYNAMO_DISABLE"] = "1"
