@@ -489,7 +489,7 @@ def is_gone(group: int) -> bool:
     return False
 
 
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:
     body = f"""{TRAINING}
 import os, pathlib, subprocess, sys, time
 def test():
@@ -501,7 +501,7 @@ pathlib.Path({str(tmp_path / "marks" / "started")!r}).write_text(str(os.getpgid(
 time.sleep(600)
 """
     script = project(tmp_path / "user", train=body)
-    workspaces, marks = tmp_path / "workspaces", tmp_path / "marks"
+    workspaces, marks = temporary / "c", tmp_path / "marks"
     workspaces.mkdir()
     marks.mkdir()
     before = tree_hash(script.parent)
