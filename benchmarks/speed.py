@@ -75,47 +75,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure_in_process(files: dict[str, SourceFile], root: Path, times: dict[str, list[float]]) -> None:
-    """`ast.parse` of all files, then torchlint's own work on the trees, each on one core without collections
-    between.
-    """
+    """`ast.parse` of all files, and torchlint's own work on the trees, on one core without collections between."""
     gc.collect()
     gc.disable()
     try:
-        start = perf_counter()
-        trees = {path: ast.parse(source.text) for path, source in files.items()}
-        parsed = perf_counter()
-        stages = _analyse(files, trees, root)
-        done = perf_counter()
+        stages = _analyse(files, root)
     finally:
         gc.enable()
-    times["ast.parse"].append(parsed - start)
-    times["semantics and rules"].append(done - parsed)
+    times["ast.parse"].append(stages.pop("ast.parse"))
+    times["semantics and rules"].append(sum(stages.values()))
     for name, seconds in stages.items():
         times[name].append(seconds)
 
 
-def _analyse(files: dict[str, SourceFile], trees: dict[str, ast.Module], root: Path) -> dict[str, float]:
-    """All that a run in one process does with parsed files, in the runner's order; seconds by stage.
-
-    Takes the trees out of `trees`: as in a run, what has been checked is given back.
+def _analyse(files: dict[str, SourceFile], root: Path) -> dict[str, float]:
+    """All that a run in one process does with files that have been read, in the runner's order: each is parsed and
+    indexed, then the project is worked out in rounds, then each is checked and given back. Seconds by stage.
     """
-    stages: dict[str, float] = {}
+    stages: dict[str, float] = defaultdict(float)
     clock = perf_counter()
 
     def lap(stage: str) -> None:
         nonlocal clock
         now = perf_counter()
-        stages[stage] = stages.get(stage, 0.0) + now - clock
+        stages[stage] += now - clock
         clock = now
 
     layout = ProjectLayout(root, files)
     collect = _Collector()
     modules = {}
     for path, source in files.items():
+        tree = ast.parse(source.text)
+        lap("ast.parse")
         if relevant(path, source.raw):
-            modules[path] = Module(source, trees.pop(path), layout, path)
+            modules[path] = Module(source, tree, layout, path)
             collect(source)
-    lap("  index")
+        lap("  index")
     facts: dict[str, Linked] = {}
     summaries: dict[str, FileSummary] = {}
     for number in range(ROUNDS):
@@ -331,9 +326,8 @@ def _output(command: Command) -> str:
 def _profile(sources: Path) -> None:
     """Where semantics and rules spend their time: the 25 functions with the most time of their own."""
     files = _read(sources)
-    trees = {path: ast.parse(source.text) for path, source in files.items()}
     profile = cProfile.Profile()
-    profile.runcall(_analyse, files, trees, sources)
+    profile.runcall(_analyse, files, sources)
     pstats.Stats(profile).sort_stats("tottime").print_stats(25)
 
 

@@ -18,7 +18,7 @@ import msgspec
 from torchlint import torch_api
 from torchlint.semantics import calls, members
 from torchlint.semantics.callables import lambda_value
-from torchlint.semantics.names import Class, Function, FunctionNode, Scope, path_of
+from torchlint.semantics.names import Class, Function, FunctionNode, Scope
 from torchlint.semantics.values import (
     EMPTY_DICT,
     EMPTY_LIST,
@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from torchlint.semantics.module import Module
+    from torchlint.semantics.project_calls import ProjectCall
 
 Env = dict[str, Value]
 _BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
-_NAME, _CONSTANT, _ATTRIBUTE, _SUBSCRIPT = ast.Name, ast.Constant, ast.Attribute, ast.Subscript
+_NAME, _CONSTANT, _STARRED = ast.Name, ast.Constant, ast.Starred
 _LITERALS: dict[type, Value] = {
     type(None): NONE,
     str: STRING,
@@ -51,25 +52,10 @@ _LITERALS: dict[type, Value] = {
     complex: NUMBER,
     bool: NUMBER,
 }
+_TELLING_NOTHING = frozenset({ast.Is, ast.IsNot, ast.In, ast.NotIn})  # of what they compare
 _TELLING_TESTS = frozenset({ast.UnaryOp, ast.BoolOp, ast.Call})
 _DEVICE_NAMES = {name: Value("string", name=name) for name in ("cpu", "cuda")}
 _TENSOR_EVIDENCE = frozenset({"backward", "backward(…)", "scale(…)", "all_reduce(…)", "manual_backward(…)"})
-
-
-@dataclass(slots=True)
-class ProjectCall:
-    """A call of code that may be the project's own: who is called and with what.
-
-    `callee` is a function's id ("pkg.mod:f"), a reference that the link step resolves, or "?.name" for a method on a
-    receiver of unknown type; `positional` and `keywords` are the argument values (a None key stands for `**`).
-    """
-
-    node: ast.Call
-    callee: str
-    positional: tuple[Value, ...]
-    keywords: tuple[tuple[str, Value], ...]
-    bound: bool = False
-    starred: bool = False
 
 
 @dataclass(slots=True)
@@ -457,7 +443,7 @@ class Flow:
         elif isinstance(target, ast.Subscript):
             self.eval(target.value, env)
             self.eval(target.slice, env)
-            path = path_of(target)
+            path = self.module.index.path(target)
             if path is not None:
                 self.place(path, value, env)
 
@@ -472,7 +458,7 @@ class Flow:
             self.assign(element, part, env)
 
     def _assign_attribute(self, target: ast.Attribute, base: Value, value: Value, env: Env) -> None:
-        path = path_of(target)
+        path = self.module.index.path(target)
         if path is not None:
             self.place(path, value, env)
         self.values[target] = value
@@ -518,9 +504,13 @@ class Flow:
         value = self.eval(node.value, env)
         for target in node.targets:
             if isinstance(target, (ast.Tuple, ast.List)) and isinstance(node.value, (ast.Tuple, ast.List)):
-                value = Value("tuple", items=tuple(self.values.get(e, _constant(e)) for e in node.value.elts))
+                value = Value("tuple", items=tuple(map(self._evaluated, node.value.elts)))
             self.assign(target, value, env)
         return True
+
+    def _evaluated(self, node: ast.expr) -> Value:
+        """What evaluating an expression gave."""
+        return _constant(node) if node.__class__ is _CONSTANT else self.values.get(node, UNKNOWN)
 
     def _ann_assign(self, node: ast.AnnAssign, env: Env) -> bool:
         value = self.eval(node.value, env) if node.value is not None else UNKNOWN
@@ -540,7 +530,7 @@ class Flow:
         return self._scope.owner if isinstance(self._scope.node, ast.ClassDef) else None
 
     def _aug_assign(self, node: ast.AugAssign, env: Env) -> bool:
-        path = path_of(node.target)
+        path = self.module.index.path(node.target)
         before = self.eval(node.target, env) if path is None else self._read_path(node.target, env)
         value = members.binary(before, self.eval(node.value, env), node.op)
         if before.kind == "tensor" and value.kind == "tensor":
@@ -627,7 +617,7 @@ class Flow:
                 for part in test.values:
                     self._refine(part, env, positive=positive)
         elif isinstance(test, ast.Call) and test.args:
-            path = path_of(test.args[0])
+            path = self.module.index.path(test.args[0])
             name = self.values.get(test.func, UNKNOWN).name
             if path is None:
                 return
@@ -816,12 +806,7 @@ class Flow:
 
     def _placed(self, node: ast.Attribute | ast.Subscript, env: Env) -> Value | None:
         """What was last put at `x.attr` or `x['k']`, None where nothing was."""
-        root: Any = node.value
-        while root.__class__ is _ATTRIBUTE or root.__class__ is _SUBSCRIPT:
-            root = root.value
-        if root.__class__ is not _NAME or root.id not in self._places:
-            return None
-        path = path_of(node)
+        path = self.module.index.paths.get(node)
         return env.get(path) if path is not None else None
 
     def _slice(self, node: ast.Slice, env: Env) -> Value:
@@ -835,12 +820,18 @@ class Flow:
         positional: list[Value] = []
         starred = False
         for argument in node.args:
-            if isinstance(argument, ast.Starred):
+            kind = argument.__class__
+            if kind is _CONSTANT:
+                positional.append(_constant(argument))
+            elif kind is _STARRED:
                 starred = True
-                positional.append(self.eval(argument.value, env).element)
+                positional.append(self.eval(argument.value, env).element)  # type: ignore[attr-defined]
             else:
                 positional.append(self.eval(argument, env))
-        keywords = [(k.arg or "**", self.eval(k.value, env)) for k in node.keywords]
+        keywords = [
+            (k.arg or "**", _constant(k.value) if k.value.__class__ is _CONSTANT else self.eval(k.value, env))
+            for k in node.keywords
+        ]
         return calls.call(self, node, callee, positional, keywords, env, starred)
 
     def _bin_op(self, node: ast.BinOp, env: Env) -> Value:
@@ -869,8 +860,10 @@ class Flow:
         return join_all(parts)
 
     def _compare(self, node: ast.Compare, env: Env) -> Value:
-        operands = [self.eval(node.left, env), *(self.eval(c, env) for c in node.comparators)]
-        if all(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in node.ops):
+        operands = [self.eval(node.left, env)]
+        for comparator in node.comparators:
+            operands.append(self.eval(comparator, env))
+        if node.ops[0].__class__ in _TELLING_NOTHING and all(op.__class__ in _TELLING_NOTHING for op in node.ops):
             return NUMBER
         tensors = [v for v in operands if v.kind == "tensor"]
         if tensors and not any(v.kind in ("none", "string") for v in operands):
@@ -995,11 +988,10 @@ class Flow:
         return self.eval(node.value, env)
 
 
-def _constant(node: ast.expr) -> Value:
-    value = node.value if isinstance(node, ast.Constant) else ...
-    if value.__class__ is str and value in _DEVICE_NAMES:
-        return _DEVICE_NAMES[value]
-    return _LITERALS.get(value.__class__, UNKNOWN)
+def _constant(node: Any) -> Value:
+    value = node.value
+    kind = value.__class__
+    return _DEVICE_NAMES.get(value, STRING) if kind is str else _LITERALS.get(kind, UNKNOWN)
 
 
 def _merge(env: Env, other: Env) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ LoopNode = ast.For | ast.AsyncFor | ast.While
 Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
+_BINDING = frozenset({ast.AnnAssign, ast.NamedExpr})
+_LEAVES = frozenset({ast.Constant, ast.Name})
+_TENSOR_TAKERS = frozenset({"backward", "scale", "all_reduce", "manual_backward"})
+_START = attrgetter("lineno", "col_offset")
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 
 _SKIPPED_FIELDS = frozenset({"ctx", "op", "ops", "type_comment", "kind", "type_params"})
@@ -104,22 +108,20 @@ class Function:
         self.is_static = "staticmethod" in decorators
         self.is_classmethod = "classmethod" in decorators
         self.is_property = not decorators.isdisjoint(("property", "cached_property", "setter"))
-        a = self.node.args
-        positional = [*a.posonlyargs, *a.args]
-        self.parameters = [*positional, *filter(None, [a.vararg]), *a.kwonlyargs, *filter(None, [a.kwarg])]
+        positional = self.node.args.posonlyargs or self.node.args.args
+        self.parameters = _all_parameters(self.node.args)
         self.self_name = positional[0].arg if self.owner is not None and positional and not self.is_static else ""
 
 
 @dataclass(eq=False, slots=True)
 class Class:
-    """A class: its bases, methods by name, and every expression assigned to an attribute of `self` or of the class."""
+    """A class: its methods by name, and for each attribute of `self` the methods that assign it."""
 
     node: ast.ClassDef
     name: str
     qualname: str
     scope: Scope
     methods: dict[str, Function] = field(default_factory=dict)
-    attributes: dict[str, list[ast.expr]] = field(default_factory=dict)
     writers: dict[str, list[Function]] = field(default_factory=dict)
 
 
@@ -130,8 +132,9 @@ Definition = Function | Class | tuple[ast.Import | ast.ImportFrom, ast.alias]
 class Index:
     """What one pass over a file's tree found.
 
-    `counted` holds the paths that `+= 1` counts, `definitions` the imports, functions and classes of the module body by
-    name, `rebound` the names that some function declares global.
+    `paths` holds `a.b` and `a['k']` as strings (see `path_of`), `counted` the paths that `+= 1` counts, `definitions`
+    the imports, functions and classes of the module body by name, `rebound` the names that some function declares
+    global.
     """
 
     tree: ast.Module
@@ -144,9 +147,14 @@ class Index:
     calls: dict[str, list[ast.Call]]
     imports: list[ast.Import | ast.ImportFrom]
     scope_of: dict[ast.AST, Scope]
+    paths: dict[ast.expr, str]
     counted: set[str]
     definitions: dict[str, Definition]
     rebound: set[str]
+
+    def path(self, node: ast.expr) -> str | None:
+        """`path_of` for a node of the tree, without putting it together anew."""
+        return node.id if node.__class__ is ast.Name else self.paths.get(node)  # type: ignore[attr-defined]
 
     def definition(self, name: str) -> Definition | None:
         """The import, function or class that a module-level name stands for wherever it is read: its only binding."""
@@ -154,6 +162,17 @@ class Index:
         if found is None or name in self.rebound or len(self.root.bindings[name]) != 1:
             return None
         return found
+
+
+def _all_parameters(node: ast.arguments) -> list[ast.arg]:
+    """Every parameter in order: positional-only, positional, `*args`, keyword-only, `**kwargs`."""
+    found = [*node.posonlyargs, *node.args]
+    if node.vararg is not None:
+        found.append(node.vararg)
+    found += node.kwonlyargs
+    if node.kwarg is not None:
+        found.append(node.kwarg)
+    return found
 
 
 def last_name(node: ast.expr) -> str:
@@ -191,63 +210,78 @@ def index_tree(tree: ast.Module) -> Index:
 class _Indexer:
     def __init__(self, tree: ast.Module) -> None:
         root = Scope(tree, None)
-        self.index = Index(tree, root, {}, {tree: root}, [], [], [], defaultdict(list), [], {}, set(), {}, set())
+        self.index = Index(tree, root, {}, {tree: root}, [], [], [], defaultdict(list), [], {}, {}, set(), {}, set())
+        self.stack: list[tuple[ast.AST, Scope]] = [(tree, root)]
 
     def run(self) -> Index:
         index = self.index
         parents = index.parents
-        fields_of = CHILD_FIELDS
-        special = _SPECIAL
-        constant, name_node, load = ast.Constant, ast.Name, ast.Load
-        stack: list[tuple[ast.AST, Scope]] = [(index.tree, index.root)]
-        pop, push = stack.pop, stack.append
-        while stack:
+        fields_of, special, constant, name_node, load = CHILD_FIELDS, _SPECIAL, ast.Constant, ast.Name, ast.Load
+        pop, push = self.stack.pop, self.stack.append
+        while self.stack:
             node, scope = pop()
             cls = node.__class__
             visit = special.get(cls)
-            if visit is not None:
-                inner = visit(self, node, scope)
-                if inner is not None:
-                    self._enter(node, scope, inner, stack)
-                    continue
+            if visit is not None and visit(self, node, scope):
+                continue
             for name in fields_of[cls]:
                 child = getattr(node, name)
-                if child.__class__ is list:
-                    for item in child:
-                        if item is not None:
-                            parents[item] = node
-                            kind = item.__class__
-                            # leaves that nothing is recorded of are two thirds of all nodes
-                            if kind is not constant and (kind is not name_node or item.ctx.__class__ is not load):
-                                push((item, scope))
-                elif child is not None:
-                    parents[child] = node
-                    kind = child.__class__
-                    if kind is not constant and (kind is not name_node or child.ctx.__class__ is not load):
-                        push((child, scope))
+                for item in child if child.__class__ is list else (child,):
+                    if item is None:
+                        continue
+                    parents[item] = node
+                    kind = item.__class__
+                    # constants and names are two thirds of all nodes, and there is little to record of them
+                    if kind is name_node:
+                        # a direct target of an assignment was bound together with its value
+                        if item.ctx.__class__ is not load and cls not in _BINDING:
+                            scope.bind(item.id)
+                    elif kind is not constant:
+                        push((item, scope))
         _spread_usage(index.root)
+        # of two that start at the same place the outer one was seen first, and stays first
         for calls in index.calls.values():
-            calls.sort(key=_position)
+            calls.sort(key=_START)
         index.functions.sort(key=lambda f: (f.node.lineno, f.node.col_offset))
         index.classes.sort(key=lambda c: (c.node.lineno, c.node.col_offset))
-        index.loops.sort(key=_position)
-        index.imports.sort(key=_position)
+        index.loops.sort(key=_START)
+        index.imports.sort(key=_START)
         return index
 
-    def _enter(self, node: ast.AST, outer: Scope, inner: Scope, stack: list[tuple[ast.AST, Scope]]) -> None:
+    def _enter(self, node: ast.AST, outer: Scope, inner: Scope) -> bool:
         """Queue a function's, lambda's or class's children, each in the scope where Python evaluates it."""
+        parents, push = self.index.parents, self.stack.append
         for name in CHILD_FIELDS[node.__class__]:
             child = getattr(node, name, None)
-            children = child if child.__class__ is list else [child]
-            for item in children or ():
-                if not isinstance(item, ast.AST):
-                    continue
-                self.index.parents[item] = node
-                stack.append((item, inner if name == "body" else outer))
+            scope = inner if name == "body" else outer
+            for item in child if child.__class__ is list else (child,):
+                if item.__class__ is ast.arguments:
+                    parents[item] = node
+                    self._parameters(item, scope)
+                elif isinstance(item, ast.AST):
+                    parents[item] = node
+                    push((item, scope))
+        return True
 
-    # What each special node adds; a returned scope means that the children are queued by `_enter`.
+    def _parameters(self, node: ast.arguments, scope: Scope) -> None:
+        """Queue what parameters are annotated with and default to."""
+        parents, push = self.index.parents, self.stack.append
+        for parameter in _all_parameters(node):
+            parents[parameter] = node
+            annotation = parameter.annotation
+            if annotation is not None:
+                parents[annotation] = parameter
+                if annotation.__class__ not in _LEAVES:
+                    push((annotation, scope))
+        for default in (*node.defaults, *node.kw_defaults):
+            if default is not None:
+                parents[default] = node
+                if default.__class__ not in _LEAVES:
+                    push((default, scope))
 
-    def function(self, node: FunctionNode, scope: Scope) -> Scope:
+    # What each special node adds; True means that its children are queued already.
+
+    def function(self, node: FunctionNode, scope: Scope) -> bool:
         owner = scope.owner if isinstance(scope.node, ast.ClassDef) else None
         prefix = owner.qualname + "." if owner else (scope.function.qualname + ".<locals>." if scope.function else "")
         inner = Scope(node, scope, owner=scope.owner)
@@ -263,18 +297,17 @@ class _Indexer:
             self.index.definitions[node.name] = function
         self.index.functions.append(function)
         self.index.scopes[node] = inner
-        return inner
+        return self._enter(node, scope, inner)
 
-    def lambda_(self, node: ast.Lambda, scope: Scope) -> Scope:
+    def lambda_(self, node: ast.Lambda, scope: Scope) -> bool:
         inner = Scope(node, scope, function=scope.function, owner=scope.owner)
         scope.children.append(inner)
-        a = node.args
-        for parameter in [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]:
+        for parameter in _all_parameters(node.args):
             inner.bind(parameter.arg)
         self.index.scopes[node] = inner
-        return inner
+        return self._enter(node, scope, inner)
 
-    def class_(self, node: ast.ClassDef, scope: Scope) -> Scope:
+    def class_(self, node: ast.ClassDef, scope: Scope) -> bool:
         prefix = scope.owner.qualname + "." if isinstance(scope.node, ast.ClassDef) and scope.owner else ""
         if scope.function is not None and not prefix:
             prefix = scope.function.qualname + ".<locals>."
@@ -287,46 +320,99 @@ class _Indexer:
             self.index.definitions[node.name] = cls
         self.index.classes.append(cls)
         self.index.scopes[node] = inner
-        return inner
+        return self._enter(node, scope, inner)
 
-    def call(self, node: ast.Call, scope: Scope) -> None:
+    def call(self, node: ast.Call, scope: Scope) -> bool:
+        index, parents, push = self.index, self.index.parents, self.stack.append
+        index.scope_of[node] = scope
         callee = node.func
-        self.index.scope_of[node] = scope
-        self.index.calls[last_name(callee)].append(node)
-        if isinstance(callee, ast.Attribute):
-            path = path_of(callee.value)
-            if path is not None:
-                scope.use(path, callee.attr)
-        path = path_of(callee)
+        parents[callee] = node
+        path: str | None = None
+        if callee.__class__ is ast.Attribute:
+            index.calls[callee.attr].append(node)
+            path = self.chain(callee, scope)
+            receiver = callee.value
+            before = receiver.id if receiver.__class__ is ast.Name else index.paths.get(receiver)
+            if before is not None:
+                scope.use(before, callee.attr)
+            if callee.attr in _TENSOR_TAKERS:
+                self._evidence_of_arguments(node, callee.attr, scope)
+        elif callee.__class__ is ast.Name:
+            path = callee.id
+            index.calls[path].append(node)
+        else:
+            index.calls[""].append(node)
+            push((callee, scope))
         if path is not None:
             scope.use(path, "()")
         for argument in node.args:
-            self._evidence_of_argument(callee, argument, scope)
+            parents[argument] = node
+            if argument.__class__ not in _LEAVES:
+                push((argument, scope))
+        for keyword in node.keywords:
+            value = keyword.value
+            parents[keyword] = node
+            parents[value] = keyword
+            if value.__class__ not in _LEAVES:
+                push((value, scope))
+        return True
 
-    def _evidence_of_argument(self, callee: ast.expr, argument: ast.expr, scope: Scope) -> None:
+    def _evidence_of_arguments(self, node: ast.Call, name: str, scope: Scope) -> None:
         """`scaler.scale(loss)`, `accelerator.backward(loss)` and `dist.all_reduce(t)` say that their argument is a
         tensor.
         """
-        if last_name(callee) in ("backward", "scale", "all_reduce", "manual_backward") and isinstance(
-            callee, ast.Attribute
-        ):
+        for argument in node.args:
             path = path_of(argument)
             if path is not None:
-                scope.use(path, f"{callee.attr}(…)")
+                scope.use(path, f"{name}(…)")
 
-    def attribute(self, node: ast.Attribute, scope: Scope) -> None:
-        path = path_of(node.value)
-        if path is not None:
-            scope.use(path, "." + node.attr)
+    def chain(self, node: ast.expr, scope: Scope) -> str | None:
+        """Record a whole `a.b['k'].c`, and each place in it; its path, None where it has none."""
+        parents, paths = self.index.parents, self.index.paths
+        links: list[ast.Attribute | ast.Subscript] = []
+        while node.__class__ is ast.Attribute or node.__class__ is ast.Subscript:
+            links.append(node)
+            parents[node.value] = node
+            node = node.value
+        path: str | None = None
+        if node.__class__ is ast.Name:
+            path = node.id
+        elif node.__class__ is not ast.Constant:
+            self.stack.append((node, scope))
+        for link in reversed(links):
+            if link.__class__ is ast.Attribute:
+                if path is not None:
+                    scope.use(path, "." + link.attr)
+                    path = paths[link] = f"{path}.{link.attr}"
+                continue
+            index = link.slice
+            parents[index] = link
+            if index.__class__ is ast.Constant:
+                if path is not None:
+                    path = paths[link] = f"{path}[{index.value!r}]"
+            else:
+                path = None
+                if index.__class__ is not ast.Name:
+                    self.stack.append((index, scope))
+        return path
 
-    def name(self, node: ast.Name, scope: Scope) -> None:
-        # a direct target of an assignment was bound together with its value
-        if node.ctx.__class__ is not ast.Load and self.index.parents[node].__class__ not in _ASSIGNMENTS:
-            scope.bind(node.id)
+    def place(self, node: ast.Attribute | ast.Subscript, scope: Scope) -> bool:
+        self.chain(node, scope)
+        return True
 
-    def assign(self, node: ast.Assign, scope: Scope) -> None:
+    def assign(self, node: ast.Assign, scope: Scope) -> bool:
+        parents, push, value = self.index.parents, self.stack.append, node.value
         for target in node.targets:
-            self._assign_target(target, node.value, scope)
+            parents[target] = node
+            if target.__class__ is ast.Name:
+                scope.bind(target.id, value)
+            else:
+                self._assign_target(target, value, scope)
+                push((target, scope))
+        parents[value] = node
+        if value.__class__ not in _LEAVES:
+            push((value, scope))
+        return True
 
     def ann_assign(self, node: ast.AnnAssign, scope: Scope) -> None:
         self._assign_target(node.target, node.value, scope)
@@ -339,18 +425,18 @@ class _Indexer:
             path = path_of(node.target)
             if path is not None:
                 self.index.counted.add(path)
-        self._note_attribute(node.target, node.value, scope)
+        self._note_attribute(node.target, scope)
 
     def _assign_target(self, target: ast.expr, value: ast.expr | None, scope: Scope) -> None:
         if isinstance(target, ast.Name):
             scope.bind(target.id, value)
         elif isinstance(target, (ast.Tuple, ast.List)):
             for item in target.elts:
-                self._note_attribute(item, None, scope)
+                self._note_attribute(item, scope)
         else:
-            self._note_attribute(target, value, scope)
+            self._note_attribute(target, scope)
 
-    def _note_attribute(self, target: ast.expr, value: ast.expr | None, scope: Scope) -> None:
+    def _note_attribute(self, target: ast.expr, scope: Scope) -> None:
         function, owner = scope.function, scope.owner
         if not (isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and function and owner):
             return
@@ -359,8 +445,6 @@ class _Indexer:
             method = method.parent
         if method is None or target.value.id != method.self_name:
             return
-        if value is not None:
-            owner.attributes.setdefault(target.attr, []).append(value)
         writers = owner.writers.setdefault(target.attr, [])
         if function not in writers:
             writers.append(function)
@@ -395,14 +479,14 @@ class _Indexer:
 
 
 # Each method takes its own node class: the key says which.
-_SPECIAL: dict[type[ast.AST], Callable[[_Indexer, Any, Scope], Scope | None]] = {
+_SPECIAL: dict[type[ast.AST], Callable[[_Indexer, Any, Scope], bool | None]] = {
     ast.FunctionDef: _Indexer.function,
     ast.AsyncFunctionDef: _Indexer.function,
     ast.Lambda: _Indexer.lambda_,
     ast.ClassDef: _Indexer.class_,
     ast.Call: _Indexer.call,
-    ast.Attribute: _Indexer.attribute,
-    ast.Name: _Indexer.name,
+    ast.Attribute: _Indexer.place,
+    ast.Subscript: _Indexer.place,
     ast.Assign: _Indexer.assign,
     ast.AnnAssign: _Indexer.ann_assign,
     ast.AugAssign: _Indexer.aug_assign,
@@ -424,10 +508,6 @@ _SPECIAL: dict[type[ast.AST], Callable[[_Indexer, Any, Scope], Scope | None]] = 
     ast.Yield: _Indexer.yield_,
     ast.YieldFrom: _Indexer.yield_,
 }
-
-
-def _position(node: ast.stmt | ast.expr) -> tuple[int, int, int]:
-    return node.lineno, node.col_offset, -(node.end_col_offset or 0)
 
 
 def _spread_usage(scope: Scope) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchlint import torch_api
@@ -14,6 +15,22 @@ if TYPE_CHECKING:
     from torchlint.semantics.flow import Flow
 
 
+@dataclass(slots=True)
+class ProjectCall:
+    """A call of code that may be the project's own: who is called and with what.
+
+    `callee` is a function's id ("pkg.mod:f"), a reference that the link step resolves, or "?.name" for a method on a
+    receiver of unknown type; `positional` and `keywords` are the argument values ("**" as the key of a mapping handed over).
+    """
+
+    node: ast.Call
+    callee: str
+    positional: tuple[Value, ...]
+    keywords: tuple[tuple[str, Value], ...]
+    bound: bool = False
+    starred: bool = False
+
+
 def note_call(
     flow: Flow,
     node: ast.Call,
@@ -23,8 +40,6 @@ def note_call(
     starred: bool,
     bound: bool = False,
 ) -> None:
-    from torchlint.semantics.flow import ProjectCall
-
     flow.calls[node] = ProjectCall(node, callee, tuple(positional), tuple(keywords), bound, starred)
 
 
