@@ -134,9 +134,9 @@ class Layers:
         module, text = self._module, self._module.source.text
         if ".bias" not in text:
             return
-        for node in module.parents:
-            match node:
-                case ast.Attribute(attr="bias", value=ast.Attribute(attr=name, value=receiver)):
+        for node in module.index.attributes.get("bias", ()):
+            match node.value:
+                case ast.Attribute(attr=name, value=receiver):
                     if name in flow.owners and not self._is_own(receiver) and not asks_for_bias(module, node):
                         yield from flow.owners[name]
         for name in set(_BIAS_KEY.findall(text)):

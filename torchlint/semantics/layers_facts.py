@@ -327,11 +327,9 @@ class BiasCode(NamedTuple):
 def bias_codes(module: Module) -> list[BiasCode]:
     """The code of a file that relies on the bias of modules that it walks over or is applied to."""
     found = []
-    for node in module.parents:
-        if node.__class__ is not ast.Attribute or node.attr != "bias" or not isinstance(node.value, ast.Name):
+    for node in module.index.attributes.get("bias", ()):
+        if not isinstance(node.value, ast.Name):
             continue
-        assert isinstance(node, ast.Attribute)
-        assert isinstance(node.value, ast.Name)
         function = module.function_of(node)
         if function is None or node.value.id == function.self_name or asks_for_bias(module, node):
             continue

@@ -597,10 +597,10 @@ class Module:
 
     def sync_wrapper(self, function: Function) -> ast.Call | None:
         """The sync chain that is all a helper does: `def to_np(t): return t.detach().cpu().numpy()`."""
-        body = [s for s in function.node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-        if len(body) != 1 or not isinstance(body[0], ast.Return) or not isinstance(body[0].value, ast.Call):
+        body = function.only_statement
+        if not isinstance(body, ast.Return) or not isinstance(body.value, ast.Call):
             return None
-        return sync_chain(body[0].value, {p.arg for p in function.parameters})
+        return sync_chain(body.value, {p.arg for p in function.parameters})
 
     def inside_sync_wrapper(self, node: ast.AST) -> bool:
         """Whether `node` is the one sync chain of a helper that is reported at its call sites instead."""

@@ -112,6 +112,15 @@ class Function:
         self.parameters = _all_parameters(self.node.args)
         self.self_name = positional[0].arg if self.owner is not None and positional and not self.is_static else ""
 
+    @property
+    def only_statement(self) -> ast.stmt | None:
+        """What a function does, where that is one statement, a docstring apart."""
+        body = self.node.body
+        first = body[0]
+        if len(body) == 2 and isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+            return body[1]
+        return first if len(body) == 1 else None
+
 
 @dataclass(eq=False, slots=True)
 class Class:
@@ -132,7 +141,8 @@ Definition = Function | Class | tuple[ast.Import | ast.ImportFrom, ast.alias]
 class Index:
     """What one pass over a file's tree found.
 
-    `paths` holds `a.b` and `a['k']` as strings (see `path_of`), `counted` the paths that `+= 1` counts, `definitions`
+    `calls` holds calls by the last name of what is called, `paths` `a.b` and `a['k']` as strings (see `path_of`),
+    `attributes` the nodes `….name` by that name, `counted` the paths that `+= 1` counts, `definitions`
     the imports, functions and classes of the module body by name, `rebound` the names that some function declares
     global.
     """
@@ -148,6 +158,7 @@ class Index:
     imports: list[ast.Import | ast.ImportFrom]
     scope_of: dict[ast.AST, Scope]
     paths: dict[ast.expr, str]
+    attributes: dict[str, list[ast.Attribute]]
     counted: set[str]
     definitions: dict[str, Definition]
     rebound: set[str]
@@ -210,7 +221,7 @@ def index_tree(tree: ast.Module) -> Index:
 class _Indexer:
     def __init__(self, tree: ast.Module) -> None:
         root = Scope(tree, None)
-        self.index = Index(tree, root, {}, {tree: root}, [], [], [], defaultdict(list), [], {}, {}, set(), {}, set())
+        self.index = Index(tree, root, {}, {tree: root}, [], [], [], defaultdict(list), [], {}, {}, defaultdict(list), set(), {}, set())
         self.stack: list[tuple[ast.AST, Scope]] = [(tree, root)]
 
     def run(self) -> Index:
@@ -368,7 +379,7 @@ class _Indexer:
 
     def chain(self, node: ast.expr, scope: Scope) -> str | None:
         """Record a whole `a.b['k'].c`, and each place in it; its path, None where it has none."""
-        parents, paths = self.index.parents, self.index.paths
+        parents, paths, attributes = self.index.parents, self.index.paths, self.index.attributes
         links: list[ast.Attribute | ast.Subscript] = []
         while node.__class__ is ast.Attribute or node.__class__ is ast.Subscript:
             links.append(node)
@@ -381,6 +392,7 @@ class _Indexer:
             self.stack.append((node, scope))
         for link in reversed(links):
             if link.__class__ is ast.Attribute:
+                attributes[link.attr].append(link)
                 if path is not None:
                     scope.use(path, "." + link.attr)
                     path = paths[link] = f"{path}.{link.attr}"

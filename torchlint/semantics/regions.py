@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchlint import torch_api
 from torchlint.semantics.facts import OUTSIDE, Place
-from torchlint.semantics.names import COMPREHENSIONS, Comprehension, Function, LoopNode, last_name, path_of
+from torchlint.semantics.names import COMPREHENSIONS, LOOPS, Comprehension, Function, LoopNode, last_name, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,11 +26,14 @@ _FLAG = re.compile(
 )
 _INTERVAL = re.compile(r"interval|every|freq|period|(?:^|_)cadence")
 _WARM = re.compile(r"warm")
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_FUNCTIONS = frozenset({ast.FunctionDef, ast.AsyncFunctionDef})
 # The nodes that can put a loop or a guard around a child.
-_BEARING = (ast.stmt, ast.ExceptHandler, ast.IfExp, ast.BoolOp, *COMPREHENSIONS)
+_STATEMENTS = frozenset(ast.stmt.__subclasses__())
+_BEARING = _STATEMENTS | {ast.ExceptHandler, ast.IfExp, ast.BoolOp, *COMPREHENSIONS}
+_ITERATING = frozenset({*LOOPS, *COMPREHENSIONS})
 # Those that put guards around one.
 _GUARDING = frozenset({ast.If, ast.IfExp, ast.BoolOp, ast.ExceptHandler})
+_WHOLE: Place = ((OUTSIDE, False),)  # what runs once a call
 _BLOCKS = ("body", "orelse", "finalbody")
 _EXITS = frozenset({"exit", "_exit", "abort"})
 
@@ -62,7 +65,7 @@ class Regions:
             parent = parents.get(child)
             if parent is None:
                 return
-            if isinstance(parent, _FUNCTIONS) and isinstance(child, ast.stmt):
+            if parent.__class__ in _FUNCTIONS and child.__class__ in _STATEMENTS:
                 return
             yield parent, child
             child = parent
@@ -95,24 +98,22 @@ class Regions:
         """The place of what holds `node`, and what stands between the two."""
         parents = self.module.index.parents
         child, parent = node, parents.get(node)
-        while parent is not None and not isinstance(parent, _BEARING):
+        while parent is not None and parent.__class__ not in _BEARING:
             child, parent = parent, parents.get(parent)
-        if parent is None or isinstance(parent, ast.Module):
-            return self._inside(((OUTSIDE, False),), parent, child)
-        if isinstance(parent, _FUNCTIONS) and isinstance(child, ast.stmt):
-            return self._inside(((OUTSIDE, False),), parent, child)
-        place = self.place(parent)
-        if self._iterates(parent, child):
-            place = ((self.numbers[parent], False), *place)
-        return self._inside(place, parent, child)
-
-    def _inside(self, place: Place, parent: ast.AST | None, child: ast.AST) -> Place:
-        """A place with the guards that `parent` puts in front of `child`."""
         if parent is None:
-            return place
-        guarding = parent.__class__ in _GUARDING
+            return _WHOLE
+        statement = child.__class__ in _STATEMENTS
+        if statement and parent.__class__ in _FUNCTIONS:
+            return self._inside(_WHOLE, parent, child)
+        place = self.place(parent)
+        if parent.__class__ in _ITERATING and self._iterates(parent, child):
+            place = ((self.numbers[parent], False), *place)
+        return self._inside(place, parent, child) if statement or parent.__class__ in _GUARDING else place
+
+    def _inside(self, place: Place, parent: ast.AST, child: ast.AST) -> Place:
+        """A place with the guards that `parent` puts in front of `child`."""
         exits = self._early_exits(child, parent)
-        if not guarding and not exits:
+        if not exits and parent.__class__ not in _GUARDING:
             return place
         for test in [*self._guards(parent, child), *exits]:
             # a counter guards no loop inside the one that counts it: there it is constant
@@ -182,21 +183,23 @@ class Regions:
 
     def _early_exits(self, child: ast.AST, parent: ast.AST) -> list[ast.expr]:
         """The tests of earlier `if step % n: continue` in the same block, which let `child` run only now and then."""
-        if not isinstance(child, ast.stmt):
+        if child.__class__ not in _STATEMENTS:
             return []
-        if parent not in self._exits:
-            self._exits[parent] = [exit for name in _BLOCKS for exit in self._exits_of(getattr(parent, name, None))]
+        exits = self._exits.get(parent)
+        if exits is None:
+            blocks = (getattr(parent, name, None) for name in _BLOCKS)
+            exits = self._exits[parent] = [exit for block in blocks if block for exit in self._exits_of(block)]
         return [
             exit.test
-            for block, position, exit in self._exits[parent]
+            for block, position, exit in exits
             if child in block[position + 1 :] and not self._trains(block[block.index(child) :])
         ]
 
     def _exits_of(self, block: Any) -> Iterator[tuple[list[ast.stmt], int, ast.If]]:
         """The tests of a block that leave it now and then, with their positions."""
-        for position, statement in enumerate(block if isinstance(block, list) else ()):
+        for position, statement in enumerate(block if block.__class__ is list else ()):
             if (
-                isinstance(statement, ast.If)
+                statement.__class__ is ast.If
                 and not statement.orelse
                 and isinstance(statement.body[-1], (ast.Continue, ast.Return))
                 and self.periodic(statement.test)[1]  # what follows runs where the test is false
@@ -295,8 +298,8 @@ class Regions:
     @staticmethod
     def returned_test(function: Function) -> ast.expr | None:
         """The expression that a function returns, where that is all it does."""
-        body = [s for s in function.node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-        return body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+        statement = function.only_statement
+        return statement.value if isinstance(statement, ast.Return) else None
 
     def _is_counter(self, node: ast.expr) -> bool:
         """A whole number that moves with the iterations: a range or enumerate target, or what `+= 1` counts."""
@@ -368,13 +371,13 @@ class Regions:
     def _context_around(self, node: ast.AST) -> bool | None:
         """What the innermost `with` around a node that sets the grad mode sets it to; None where none does."""
         parents = self.module.index.parents
-        while not isinstance(node, ast.stmt):
+        while node.__class__ not in _STATEMENTS:
             parent = parents.get(node)
             if parent is None:
                 return None
             node = parent
         holder = parents.get(node)
-        if holder is None or isinstance(holder, _FUNCTIONS):
+        if holder is None or holder.__class__ in _FUNCTIONS:
             return None
         if holder not in self._modes:
             mode = self._mode_of(holder) if isinstance(holder, (ast.With, ast.AsyncWith)) else None
