@@ -6,21 +6,26 @@ error in torchlint. 130: interrupted. Imports wait until they are needed, so tha
 
 from __future__ import annotations
 
+import gc
 import sys
 
 VERBS = ("check", "rules", "rule", "config", "init", "completion", "server", "verify")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line and return the exit status."""
-    arguments = sys.argv[1:] if argv is None else argv
-    if arguments in (["--version"], ["-V"]):
+    """Run the command line and return the exit status. Without `argv` it is the process's own, and ends with it."""
+    if argv is None:
+        try:
+            return main(sys.argv[1:])
+        finally:
+            gc.freeze()  # what is left goes with the process: Python need not look for garbage in it
+    if argv in (["--version"], ["-V"]):
         from torchlint import __version__
 
         print(f"torchlint {__version__}")
         return 0
     try:
-        return _run(arguments)
+        return _run(argv)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

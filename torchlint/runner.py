@@ -261,4 +261,7 @@ def _without_collections() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            # All that was made meanwhile counts as old now: else the next collection would go through it at once.
+            gc.freeze()
+            gc.unfreeze()
             gc.enable()

@@ -81,6 +81,9 @@ class Module:
         for scope in self.index.scopes.values():
             scope.children.clear()
             scope.parent = scope.function = scope.owner = None
+        for cls in self.classes:
+            cls.methods.clear()
+            cls.writers.clear()
         self.__dict__.clear()
 
     def attach(self, linked: Linked) -> None:
