@@ -31,10 +31,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
-import msgspec
-
 from torchlint.checker import COLLECT_BYTES
 from torchlint.config import Settings
+from torchlint.encoded import decode, encode
 from torchlint.engine import check_module
 from torchlint.runner import ROUNDS
 from torchlint.selection import default_registry
@@ -137,8 +136,8 @@ def _analyse(files: dict[str, SourceFile], root: Path) -> dict[str, float]:
 
 
 def _sent(record: T, kind: type[T]) -> T:
-    """A record as it arrives in another process."""
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=kind)
+    """A record after its way from one step of the run to the next."""
+    return decode(encode(record), kind)
 
 
 class _Collector:

@@ -11,6 +11,7 @@ import msgspec
 
 from torchlint.config import Settings
 from torchlint.diagnostics import Diagnostic, FileReport
+from torchlint.encoded import decode, encode
 from torchlint.engine import SYNTAX_ERROR, Registry, check_module, internal_error, syntax_diagnostic, to_diagnostics
 from torchlint.rule import Safety
 from torchlint.semantics import Linked, Module, ProjectLayout, relevant
@@ -102,9 +103,9 @@ class Checker:
                     return Summary(None)
                 module = self._module(source, relative)
             if linked is None:
-                return Summary(msgspec.msgpack.encode(module.declarations()))
-            module.attach(msgspec.msgpack.decode(linked, type=Linked))
-            return Summary(msgspec.msgpack.encode(module.summary() if number == 1 else module.revision()))
+                return Summary(encode(module.declarations()))
+            module.attach(decode(linked, Linked))
+            return Summary(encode(module.summary() if number == 1 else module.revision()))
         except (OSError, SourceError, UnicodeEncodeError):
             return Summary(None)  # a file whose name is no text cannot be imported by one either
         except Exception as error:
@@ -159,7 +160,7 @@ class Checker:
         return Module(source, source.parse(), self._layout, relative.encode("utf-8", "backslashreplace").decode())
 
     def _attach(self, module: Module, plan: Plan, linked: bytes | None) -> None:
-        module.attach(Linked() if linked is None else msgspec.msgpack.decode(linked, type=Linked))
+        module.attach(Linked() if linked is None else decode(linked, Linked))
         module.settings = plan.settings
         module.target_torch = plan.target_torch
 

@@ -23,6 +23,7 @@ from torchlint.cache import Cache, Entry, contents_digest, digest, plan_digest
 from torchlint.checker import Answer, Checker, Plan, Summary
 from torchlint.crew import Alone, Crew, Task
 from torchlint.diagnostics import FileReport
+from torchlint.encoded import decode, encode
 
 if TYPE_CHECKING:
     from torchlint.discovery import Project
@@ -155,7 +156,8 @@ class Run:
             summary: Summary = result.value or Summary(None, result.error)
             file.error = file.error or summary.error
             file.entry = file.entry or Entry(file.content)
-            file.entry.summaries[number] = (keys[file.path], summary.encoded)
+            kept = bytes(summary.encoded) if summary.encoded is not None else None
+            file.entry.summaries[number] = (keys[file.path], kept)
             self._take(file, number, summary.encoded)
             self._step()
 
@@ -164,7 +166,7 @@ class Run:
         """Note what a file says in a round: the third only revises what it said in the second."""
         from torchlint.semantics import FileSummary
 
-        found = msgspec.msgpack.decode(encoded, type=FileSummary) if encoded is not None else None
+        found = decode(encoded, FileSummary) if encoded is not None else None
         if number < 2:
             file.summary = found
         elif found is not None and file.summary is not None:
@@ -178,8 +180,7 @@ class Run:
         importable = tuple(file.relative for file in files.values() if file.relative.endswith(".py"))
         linked = link(ProjectLayout(Path(self.project.root), importable), summaries, last=last)
         self._again = {file.path for file in files.values() if file.relative in linked and linked[file.relative].again}
-        encoder = msgspec.msgpack.Encoder(order="sorted")
-        return {file.path: encoder.encode(linked[file.relative]) for file in files.values() if file.relative in linked}
+        return {file.path: encode(linked[file.relative]) for file in files.values() if file.relative in linked}
 
     def _check(self, crew: Alone | Crew, files: Mapping[str, File], linked: Mapping[str, bytes]) -> dict[str, Answer]:
         answers: dict[str, Answer] = {}

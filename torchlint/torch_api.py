@@ -228,6 +228,7 @@ def is_loss(name: str) -> bool:
     return name.startswith("torch.nn.") and name.endswith("Loss")
 
 
+@lru_cache(maxsize=65536)
 def is_light(name: str) -> bool:
     """Whether calling this torch.nn class is no model forward: a loss, an activation, a pooling, a reshape."""
     return is_loss(name) or (name.startswith("torch.nn.") and name[9:] in LIGHT_MODULES)
@@ -373,6 +374,7 @@ PARAMETER_NAMES: dict[str, tuple[str, ...]] = {
 
 
 @lru_cache(maxsize=16384)
+@lru_cache(maxsize=65536)
 def class_kind(name: str) -> str:
     """What calling the canonical external class `name` makes: a value kind, or an empty string where it is no known
     class.
@@ -421,6 +423,7 @@ def class_kind(name: str) -> str:
 
 
 @lru_cache(maxsize=16384)
+@lru_cache(maxsize=65536)
 def returns_tensor(name: str) -> bool:
     """Whether the canonical external function `name` returns a tensor or a sequence of tensors."""
     if name in TENSOR_HELPERS or name.startswith(TENSOR_HELPER_PREFIXES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from typing import TYPE_CHECKING
 
 from torchlint import torch_api
@@ -71,7 +72,12 @@ def instance_of(flow: Flow, cls: Value) -> Value:
         return result(cls.name)
     if cls.kind != "symbol":
         return UNKNOWN
-    name = cls.name
+    return _instance_of_symbol(cls.name)
+
+
+@cache
+def _instance_of_symbol(name: str) -> Value:
+    """A value of an external class or type, by its canonical name."""
     if name in ("torch.Tensor", "torch.nn.Parameter") or name in torch_api.LEGACY_CONSTRUCTORS:
         return TENSOR
     if name in ("torch.FloatTensor", "torch.cuda.FloatTensor"):

@@ -52,6 +52,7 @@ _LITERALS: dict[type, Value] = {
     complex: NUMBER,
     bool: NUMBER,
 }
+_DEFINED = frozenset({"package", "symbol", "class", "function"})
 _TELLING_NOTHING = frozenset({ast.Is, ast.IsNot, ast.In, ast.NotIn})  # of what they compare
 _TELLING_TESTS = frozenset({ast.UnaryOp, ast.BoolOp, ast.Call})
 _DEVICE_NAMES = {name: Value("string", name=name) for name in ("cpu", "cuda")}
@@ -302,20 +303,18 @@ class Flow:
         """The value that an annotation promises."""
         if node is None:
             return UNKNOWN
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            try:
-                return self.annotation(ast.parse(node.value.strip(), mode="eval").body)
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                return UNKNOWN
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-            return self._union([node.left, node.right])
-        if isinstance(node, ast.Subscript):
-            return self._generic(node)
-        if isinstance(node, ast.Constant):
-            return NONE if node.value is None else UNKNOWN
         if isinstance(node, (ast.Name, ast.Attribute)):
             return calls.instance_of(self, self._static(node))
-        return UNKNOWN
+        if isinstance(node, ast.Subscript):
+            return self._generic(node)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            return self._union([node.left, node.right])
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+            return NONE if isinstance(node, ast.Constant) and node.value is None else UNKNOWN
+        try:
+            return self.annotation(ast.parse(node.value.strip(), mode="eval").body)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return UNKNOWN
 
     def _union(self, members: Iterable[ast.expr]) -> Value:
         return join_all([self.annotation(member) for member in members])
@@ -375,15 +374,28 @@ class Flow:
         """A name's value: in the flow so far, else in the enclosing scopes, else among the builtins."""
         if env is not None:
             found = env.get(name)
-            if found is not None:
-                return found
-        start = scope or self._scope
+            return found if found is not None else self._unbound(name)
+        return self._enclosing(name, scope or self._scope, inside=False)
+
+    def _unbound(self, name: str) -> Value:
+        """The value of a name that the flow so far has not bound in the scope under evaluation."""
+        scope = self._scope
+        if scope.is_outermost and name not in scope.bindings:
+            known = self._definitions.get(name)
+            if known is not None:
+                return known
+        return self._enclosing(name, scope, inside=True)
+
+    def _enclosing(self, name: str, start: Scope, *, inside: bool) -> Value:
+        """A name's value in the scopes around, or among the builtins; `inside` a scope, what it binds itself is to come
+        yet.
+        """
         current: Scope | None = start
         while current is not None:
             if name in current.bindings and name not in current.foreign:
                 skipped = isinstance(current.node, ast.ClassDef) and current is not start
                 if not skipped:
-                    if current is start and env is not None and not isinstance(current.node, ast.ClassDef):
+                    if current is start and inside and not isinstance(current.node, ast.ClassDef):
                         return UNKNOWN
                     if current.parent is None and (defined := self._defined(name)) is not None:
                         return defined
@@ -396,19 +408,19 @@ class Flow:
                     return joined.get(name, UNKNOWN)
             current = current.parent
         if name in _BUILTINS and name not in self.module.index.root.bindings:
-            return Value("symbol", name="builtins." + name)
+            builtin = self._definitions[name] = Value("symbol", name="builtins." + name)
+            return builtin
         return self.module.star_value(name)
 
     def _store(self, name: str, value: Value, env: Env) -> None:
         env[name] = value
-        joined = self.joined.setdefault(self._scope, {})
+        joined = self.joined[self._scope]
         before = joined.get(name)
         # `import model` and later `model = model.Net()`: what the import meant is over
-        superseded = before is None or (
-            before.kind in ("package", "symbol", "class", "function")
-            and value.kind in ("module", "tensor", "instance", "ref")
-        )
-        joined[name] = value if superseded or before is None else join(before, value)
+        if before is None or (before.kind in _DEFINED and value.kind in ("module", "tensor", "instance", "ref")):
+            joined[name] = value
+        elif before is not value:
+            joined[name] = join(before, value)
 
     def _bind_name(self, name: str, value: Value, env: Env) -> None:
         if value.kind in ("unknown", "ref"):
@@ -777,7 +789,7 @@ class Flow:
         if kind is _NAME:
             value = env.get(node.id)  # type: ignore[attr-defined]
             if value is None:
-                value = self.lookup(node.id, env)  # type: ignore[attr-defined]
+                value = self._unbound(node.id)  # type: ignore[attr-defined]
         elif kind is _CONSTANT:
             return _constant(node)
         else:
@@ -860,9 +872,7 @@ class Flow:
         return join_all(parts)
 
     def _compare(self, node: ast.Compare, env: Env) -> Value:
-        operands = [self.eval(node.left, env)]
-        for comparator in node.comparators:
-            operands.append(self.eval(comparator, env))
+        operands = [self.eval(node.left, env), *[self.eval(c, env) for c in node.comparators]]
         if node.ops[0].__class__ in _TELLING_NOTHING and all(op.__class__ in _TELLING_NOTHING for op in node.ops):
             return NUMBER
         tensors = [v for v in operands if v.kind == "tensor"]

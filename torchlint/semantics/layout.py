@@ -26,6 +26,7 @@ class ProjectLayout:
         self.files = tuple(sorted(set(files)))
         self._names = {module_name(path): path for path in self.files}
         self._packages = {posixpath.dirname(path) for path in self.files if posixpath.basename(path) == "__init__.py"}
+        self._resolved: dict[tuple[str, str], str | None] = {}  # by the importing file's folder and the dotted name
         self._has_metadata: dict[str, bool] = {}
         self._folders = {folder for path in self.files for folder in _folders_above(path)}
 
@@ -54,6 +55,11 @@ class ProjectLayout:
         everywhere.
         """
         folder = posixpath.dirname(from_path)
+        if (folder, dotted) not in self._resolved:
+            self._resolved[folder, dotted] = self._resolve(folder, dotted)
+        return self._resolved[folder, dotted]
+
+    def _resolve(self, folder: str, dotted: str) -> str | None:
         while True:
             if folder not in self._packages:
                 name = f"{folder.replace('/', '.')}.{dotted}" if folder else dotted

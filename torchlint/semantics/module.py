@@ -70,6 +70,7 @@ class Module:
         self._functions_by_id = {self.id_of(f): f for f in self.functions}
         self._classes_by_id = {self.id_of(c): c for c in self.classes}
         self._bases: dict[str, list[str]] = {}
+        self._families: dict[str, str] = {}
         self._climbed: set[str] = set()
         self._star_modules: list[str] | None = None
         self.references: set[str] = set()
@@ -92,6 +93,7 @@ class Module:
             return
         if linked.flow_inputs != self.linked.flow_inputs:
             self._bases.clear()
+            self._families.clear()
             self.flow = Flow(self)
             self.regions = Regions(self)
         self.linked = linked
@@ -379,7 +381,13 @@ class Module:
         return method is not None and method.owner is not None and self.is_module_class(method.owner)
 
     def class_family(self, class_id: str) -> str:
-        return family_of(self.bases_of(class_id))
+        """ "module", "dataset", … for a class by its bases; empty for a plain one."""
+        known = self._families.get(class_id)
+        if known is None:
+            known = family_of(self.bases_of(class_id))
+            if class_id in self._bases:
+                self._families[class_id] = known
+        return known
 
     def bases_of(self, class_id: str) -> list[str]:
         """A class and all its bases, nearest first, as project ids or external names."""
@@ -531,7 +539,7 @@ class Module:
         """What `from module import name` binds."""
         module = self._import_source(node)
         if module is None:
-            return Value("symbol", name=torch_api.canonical(f"{node.module}.{name}"))
+            return members.symbol(f"{node.module}.{name}")
         return self.package_attribute(module, name)
 
     def _import_source(self, node: ast.ImportFrom) -> str | None:

@@ -68,6 +68,8 @@ class Scope:
     usage: dict[str, set[str]] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)
     children: list[Scope] = field(default_factory=list)
+    is_outermost: bool = False
+    """Whether it is a function's and only the module is around it: what it does not bind means what it means there."""
 
     def bind(self, name: str, value: ast.expr | None = None) -> None:
         found = self.bindings.get(name)
@@ -149,23 +151,24 @@ class Index:
 
     tree: ast.Module
     root: Scope
-    parents: dict[ast.AST, ast.AST]
-    scopes: dict[ast.AST, Scope]
-    functions: list[Function]
-    classes: list[Class]
-    loops: list[LoopNode | Comprehension]
-    calls: dict[str, list[ast.Call]]
-    imports: list[ast.Import | ast.ImportFrom]
-    scope_of: dict[ast.AST, Scope]
-    paths: dict[ast.expr, str]
-    attributes: dict[str, list[ast.Attribute]]
-    counted: set[str]
-    definitions: dict[str, Definition]
-    rebound: set[str]
+    parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+    scopes: dict[ast.AST, Scope] = field(default_factory=dict)
+    functions: list[Function] = field(default_factory=list)
+    classes: list[Class] = field(default_factory=list)
+    loops: list[LoopNode | Comprehension] = field(default_factory=list)
+    calls: dict[str, list[ast.Call]] = field(default_factory=lambda: defaultdict(list))
+    imports: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
+    contexts: list[ast.With | ast.AsyncWith] = field(default_factory=list)
+    scope_of: dict[ast.AST, Scope] = field(default_factory=dict)
+    paths: dict[ast.expr, str] = field(default_factory=dict)
+    attributes: dict[str, list[ast.Attribute]] = field(default_factory=lambda: defaultdict(list))
+    counted: set[str] = field(default_factory=set)
+    definitions: dict[str, Definition] = field(default_factory=dict)
+    rebound: set[str] = field(default_factory=set)
 
     def path(self, node: ast.expr) -> str | None:
         """`path_of` for a node of the tree, without putting it together anew."""
-        return node.id if node.__class__ is ast.Name else self.paths.get(node)  # type: ignore[attr-defined]
+        return node.id if node.__class__ is ast.Name else self.paths.get(node)
 
     def definition(self, name: str) -> Definition | None:
         """The import, function or class that a module-level name stands for wherever it is read: its only binding."""
@@ -221,7 +224,7 @@ def index_tree(tree: ast.Module) -> Index:
 class _Indexer:
     def __init__(self, tree: ast.Module) -> None:
         root = Scope(tree, None)
-        self.index = Index(tree, root, {}, {tree: root}, [], [], [], defaultdict(list), [], {}, {}, defaultdict(list), set(), {}, set())
+        self.index = Index(tree, root, scopes={tree: root})
         self.stack: list[tuple[ast.AST, Scope]] = [(tree, root)]
 
     def run(self) -> Index:
@@ -296,6 +299,8 @@ class _Indexer:
         owner = scope.owner if isinstance(scope.node, ast.ClassDef) else None
         prefix = owner.qualname + "." if owner else (scope.function.qualname + ".<locals>." if scope.function else "")
         inner = Scope(node, scope, owner=scope.owner)
+        outer = scope.parent if isinstance(scope.node, ast.ClassDef) else scope
+        inner.is_outermost = outer is not None and outer.parent is None
         function = Function(node, node.name, prefix + node.name, inner, owner, scope.function)
         inner.function = function
         scope.children.append(inner)
@@ -397,9 +402,10 @@ class _Indexer:
                     scope.use(path, "." + link.attr)
                     path = paths[link] = f"{path}.{link.attr}"
                 continue
+            assert isinstance(link, ast.Subscript)
             index = link.slice
             parents[index] = link
-            if index.__class__ is ast.Constant:
+            if isinstance(index, ast.Constant):
                 if path is not None:
                     path = paths[link] = f"{path}[{index.value!r}]"
             else:
@@ -473,6 +479,9 @@ class _Indexer:
             if scope.parent is None:
                 self.index.definitions[name] = (node, alias)
 
+    def context(self, node: ast.With | ast.AsyncWith, scope: Scope) -> None:
+        self.index.contexts.append(node)
+
     def global_(self, node: ast.Global | ast.Nonlocal, scope: Scope) -> None:
         scope.foreign.update(node.names)
         self.index.rebound.update(node.names)
@@ -510,6 +519,8 @@ _SPECIAL: dict[type[ast.AST], Callable[[_Indexer, Any, Scope], bool | None]] = {
     ast.SetComp: _Indexer.loop,
     ast.GeneratorExp: _Indexer.loop,
     ast.DictComp: _Indexer.loop,
+    ast.With: _Indexer.context,
+    ast.AsyncWith: _Indexer.context,
     ast.Import: _Indexer.import_,
     ast.ImportFrom: _Indexer.import_,
     ast.Global: _Indexer.global_,

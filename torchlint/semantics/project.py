@@ -57,6 +57,8 @@ class Project:
         self.returns: dict[str, Value] = {f.id: f.returns for f in self.functions.values()}
         self.escapes = {self._target(e) for s in self.summaries.values() for e in s.escapes}
         self._nearby: dict[str, tuple[set[str], set[str], dict[str, Value], dict[str, ClassFacts]]] = {}
+        self._returned: dict[str, list[str]] = {}
+        self._settled_classes: dict[str, tuple[ClassFacts, list[str]]] = {}
         self._by_method: dict[str, list[str]] = defaultdict(list)
         self._subclasses: dict[str, list[str]] = defaultdict(list)
         for cls in self.classes.values():
@@ -436,25 +438,36 @@ class Project:
         wanted += [c.id for c in summary.classes]
         for function in summary.functions:
             for _, callees in self.callees[function.id]:
-                wanted += [
-                    v.name for c in callees if c in self.returns for v in _values_in(self.returns[c]) if ":" in v.name
-                ]
-            wanted += [
-                v.name for vs in self.parameters.get(function.id, {}).values() for v in _values_in(vs) if ":" in v.name
-            ]
+                for callee in callees:
+                    wanted += self._classes_returned(callee)
+            for value in self.parameters.get(function.id, {}).values():
+                wanted += _classes_in(value)
         found: dict[str, ClassFacts] = {}
-        queue = list(wanted)
-        while queue:
-            facts = self.classes.get(queue.pop())
-            if facts is None or facts.id in found:
-                continue
-            settled = {name: self.settle(value) for name, value in facts.attributes.items()}
-            bases = tuple(self._target(b) for b in facts.bases)
-            found[facts.id] = ClassFacts(facts.id, bases, facts.methods, facts.properties, settled)
-            queue.extend(bases)
-            queue.extend(v.name for value in settled.values() for v in _values_in(value) if ":" in v.name)
+        while wanted:
+            name = wanted.pop()
+            if name not in found and name in self.classes:
+                found[name], leads_to = self._settled_class(name)
+                wanted += leads_to
         own = {c.id for c in summary.classes}
         return {name: facts for name, facts in sorted(found.items()) if name not in own}
+
+    def _classes_returned(self, function: str) -> list[str]:
+        known = self._returned.get(function)
+        if known is None:
+            known = self._returned[function] = _classes_in(self.returns.get(function, UNKNOWN))
+        return known
+
+    def _settled_class(self, name: str) -> tuple[ClassFacts, list[str]]:
+        """A class with what its bases and attributes turned out to be, and the classes that these lead to."""
+        known = self._settled_classes.get(name)
+        if known is None:
+            facts = self.classes[name]
+            settled = {attribute: self.settle(value) for attribute, value in facts.attributes.items()}
+            bases = tuple(self._target(b) for b in facts.bases)
+            leads_to = [*bases, *(found for value in settled.values() for found in _classes_in(value))]
+            known = ClassFacts(facts.id, bases, facts.methods, facts.properties, settled), leads_to
+            self._settled_classes[name] = known
+        return known
 
 
 def link(layout: ProjectLayout, summaries: Mapping[str, FileSummary], *, last: bool = True) -> dict[str, Linked]:
@@ -558,7 +571,9 @@ def _tells(value: Value) -> bool:
     return value.kind not in ("unknown", "ref", "number", "string", "none")
 
 
-def _values_in(value: Value) -> Iterator[Value]:
-    yield value
+def _classes_in(value: Value) -> list[str]:
+    """The project classes that a value, or something in it, is one of."""
+    found = [value.name] if ":" in value.name else []
     for item in value.items:
-        yield from _values_in(item)
+        found += _classes_in(item)
+    return found

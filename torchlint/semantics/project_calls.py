@@ -20,7 +20,7 @@ class ProjectCall:
     """A call of code that may be the project's own: who is called and with what.
 
     `callee` is a function's id ("pkg.mod:f"), a reference that the link step resolves, or "?.name" for a method on a
-    receiver of unknown type; `positional` and `keywords` are the argument values ("**" as the key of a mapping handed over).
+    receiver of unknown type; `positional` and `keywords` are the argument values (the key of a `**mapping` is "**").
     """
 
     node: ast.Call

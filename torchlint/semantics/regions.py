@@ -47,6 +47,7 @@ class Regions:
         self._places: dict[ast.AST, Place] = {}
         self._counters: set[str] | None = None
         self._exits: dict[ast.AST, list[tuple[list[ast.stmt], int, ast.If]]] = {}  # by what holds the block
+        self._periodic: dict[ast.expr, tuple[bool, bool]] = {}
         self._modes: dict[ast.AST, bool | None] = {}  # the grad mode that contexts set, by what holds a statement
 
     # Loops
@@ -210,6 +211,14 @@ class Regions:
 
     def periodic(self, test: ast.expr, depth: int = 0) -> tuple[bool, bool]:
         """Whether a test makes its body, and its else branch, run only now and then."""
+        if depth:
+            return self._is_periodic(test, depth)
+        found = self._periodic.get(test)
+        if found is None:
+            found = self._periodic[test] = self._is_periodic(test, 0)
+        return found
+
+    def _is_periodic(self, test: ast.expr, depth: int) -> tuple[bool, bool]:
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             body, orelse = self.periodic(test.operand, depth)
             return orelse, body
@@ -365,7 +374,7 @@ class Regions:
 
     def grad_off(self, node: ast.AST) -> bool:
         """Whether gradients are off at `node` by what its own function says (or may be off: then silence is right)."""
-        mode = self._context_around(node)
+        mode = self._context_around(node) if self.module.index.contexts else None
         return self._switched_off_before(node) if mode is None else mode
 
     def _context_around(self, node: ast.AST) -> bool | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from typing import TYPE_CHECKING
 
 from torchlint import torch_api
@@ -49,6 +50,9 @@ _NUMPY_OTHER = frozenset(
 
 
 def symbol_call(flow: Flow, node: ast.Call, name: str, positional: list[Value], keywords: Keywords) -> Value:
+    fixed = _instance_made(name)
+    if fixed is not None:
+        return fixed
     head, _, last = name.rpartition(".")
     if head == "builtins":
         return _builtin_call(flow, node, last, positional, keywords)
@@ -79,6 +83,14 @@ def symbol_call(flow: Flow, node: ast.Call, name: str, positional: list[Value], 
     if head.startswith("tqdm") and positional:
         return _wrapped(positional[0], last)
     return UNKNOWN
+
+
+@cache
+def _instance_made(name: str) -> Value | None:
+    """What calling a torch class makes, where its arguments say no more."""
+    kind = torch_api.class_kind(name) if name.startswith("torch.") else ""
+    wraps = name in torch_api.WRAPPERS or name.startswith("torch.nn.parallel.") or name in torch_api.DATASET_VIEWS
+    return _made(kind, name, []) if kind in ("module", "optimizer", "scheduler", "loader") and not wraps else None
 
 
 def _made(kind: str, name: str, positional: list[Value]) -> Value:
