@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torchlint.semantics.layers_facts import Maker, argument, constant, is_norm
@@ -21,11 +21,28 @@ FindMaker = Callable[[str], Maker | None]
 
 def pairing_roots(module: Module, find_maker: FindMaker) -> set[Root]:
     """The roots that may hold both a layer with a bias and a norm, and all that use a helper or base of theirs."""
-    biased = _spread(module, {root_of(module, call) for call in _biased_calls(module, find_maker)})
+    calls = [call for name, calls in module.index.calls.items() if _has_word(name, ("conv", "linear")) for call in calls]
+    biased = _spread(module, _roots_of(module, calls, lambda call: _may_be_biased(module, call, find_maker)))
     if not biased:
         return biased
-    norms = _spread(module, {root_of(module, call) for call in _norm_calls(module, find_maker)})
+    calls = [call for name, calls in module.index.calls.items() if _has_word(name, ("norm", "bn")) for call in calls]
+    norms = _spread(module, _roots_of(module, calls, lambda call: _is_norm(module, call, find_maker)))
     return with_users(module, norms & biased)
+
+
+def _has_word(name: str, words: tuple[str, ...]) -> bool:
+    lowered = name.lower()
+    return any(word in lowered for word in words)
+
+
+def _roots_of(module: Module, calls: list[ast.Call], holds: Callable[[ast.Call], bool]) -> set[Root]:
+    """The roots with a call that holds. One is enough, and `self.conv(x)`, which costs an evaluation, is asked last."""
+    found: set[Root] = set()
+    for call in sorted(calls, key=lambda call: module.is_place_of_self(call.func)):
+        root = root_of(module, call)
+        if root not in found and holds(call):
+            found.add(root)
+    return found
 
 
 def root_of(module: Module, node: ast.AST) -> Root:
@@ -92,31 +109,20 @@ def _class_names(module: Module) -> dict[str, Class]:
     return {module.id_of(cls): cls for cls in module.classes}
 
 
-def _norm_calls(module: Module, find_maker: FindMaker) -> Iterable[ast.Call]:
-    """Calls that build a norm which cancels a mean, by the names that such things have."""
-    for name, calls in module.index.calls.items():
-        lowered = name.lower()
-        if "norm" not in lowered and "bn" not in lowered:
-            continue
-        for call in calls:
-            callee = module.value(call.func)
-            if (callee.kind == "symbol" and is_norm(callee.name)) or (
-                callee.kind in ("class", "function") and (maker := find_maker(callee.name)) and maker.cancels_mean
-            ):
-                yield call
+def _is_norm(module: Module, call: ast.Call, find_maker: FindMaker) -> bool:
+    """Whether a call builds a norm which cancels a mean."""
+    callee = module.value(call.func)
+    if callee.kind == "symbol":
+        return is_norm(callee.name)
+    maker = find_maker(callee.name) if callee.kind in ("class", "function") else None
+    return maker is not None and maker.cancels_mean
 
 
-def _biased_calls(module: Module, find_maker: FindMaker) -> Iterable[ast.Call]:
-    """Calls that may build a layer with a bias."""
-    for name, calls in module.index.calls.items():
-        lowered = name.lower()
-        if "conv" not in lowered and "linear" not in lowered:
-            continue
-        for call in calls:
-            if constant(argument(call, "bias", -1)) is False:
-                continue  # the most frequent case needs no resolving
-            callee = module.value(call.func)
-            position = BIAS_POSITION.get(callee.name, -1) if callee.kind == "symbol" else -1
-            known = position >= 0 or (callee.kind in ("class", "function") and find_maker(callee.name) is not None)
-            if known and constant(argument(call, "bias", position)) is not False:
-                yield call
+def _may_be_biased(module: Module, call: ast.Call, find_maker: FindMaker) -> bool:
+    """Whether a call may build a layer with a bias."""
+    if constant(argument(call, "bias", -1)) is False:
+        return False  # the most frequent case needs no resolving
+    callee = module.value(call.func)
+    position = BIAS_POSITION.get(callee.name, -1) if callee.kind == "symbol" else -1
+    known = position >= 0 or (callee.kind in ("class", "function") and find_maker(callee.name) is not None)
+    return known and constant(argument(call, "bias", position)) is not False

@@ -199,6 +199,12 @@ class Module:
         value = self.flow.value(node)
         return value.name if value.kind == "symbol" else None
 
+    def is_place_of_self(self, node: ast.expr) -> bool:
+        """Whether an expression is an attribute of a method's receiver, or of one."""
+        path = self.index.paths.get(node)
+        method = self.method_around(node) if path is not None else None
+        return path is not None and method is not None and path.startswith(f"{method.self_name}.")
+
     def is_tensor(self, node: ast.expr) -> bool:
         return self.flow.value(node).kind == "tensor"
 
