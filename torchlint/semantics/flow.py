@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from torchlint.semantics.project_calls import ProjectCall
 
 Env = dict[str, Value]
+Key = Scope | tuple[Class, str] | str  # what an evaluation reads: a scope, an attribute of a class, a project's id
 _BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
 _NAME, _CONSTANT, _STARRED = ast.Name, ast.Constant, ast.Starred
 _LITERALS: dict[type, Value] = {
@@ -77,11 +78,16 @@ class Flow:
         self.declared: dict[tuple[Class, str], Value] = {}
         self.events: dict[ast.AST, str] = {}
         self.calls: dict[ast.Call, ProjectCall] = {}
+        self._noted = self.values, self.events, self.calls
         self.open_parameters: dict[Function, list[str]] = {}  # of which nothing is known here
         self.asked: dict[Function, set[str]] = {}  # attributes of other files' classes, not known yet
         self.lambdas: dict[str, tuple[ast.Lambda, Env]] = {}
         self.lambda_calls: dict[ast.Call, tuple[ast.Lambda, tuple[Value, ...]]] = {}
         self.open_lambdas: set[str] = set()
+        # by scope, what its evaluation has read: other scopes, attributes of classes, ids of what the project says
+        self.reads: dict[Scope, set[Key]] = {}
+        self.read: set[Key] = set()  # that of the scope under evaluation
+        self.writers: dict[tuple[Class, str], set[Key]] = {}  # the scopes that have written an attribute
         self._definitions: dict[str, Value | None] = {}
         self._finished: set[Scope] = set()
         self._started: set[Scope] = set()
@@ -91,11 +97,13 @@ class Flow:
         self._places: dict[str, set[str]] = {}  # by base name, the longer paths that some state may hold
         self._carried: dict[ast.AST, Env] = {}  # the state that a loop settled at, for rounds of the loop around it
         self._scope: Scope = module.index.root
+        self._unit: Scope = module.index.root  # the scope under evaluation, classes in it apart
 
     # Entry points
 
     def ensure(self, scope: Scope) -> None:
         """Evaluate `scope` (and first the functions around it) unless that has been done or is under way."""
+        self.read.add(scope)
         if scope in self._started:
             return
         if scope.parent is not None and not isinstance(scope.node, ast.ClassDef):
@@ -105,8 +113,12 @@ class Flow:
                 if scope in self._started:
                     return
         self._started.add(scope)
-        outer_scope, self._scope = self._scope, scope
-        outer_loops, self._loops = self._loops, []
+        outside = self._scope, self._unit, self.read, self._loops
+        looked_at = self.values, self.events, self.calls
+        self.values, self.events, self.calls = self._noted  # also where the call of a lambda asked
+        self._scope = self._unit = scope
+        self.read = self.reads.setdefault(scope, set())
+        self._loops = []
         try:
             env: Env = {}
             self.joined.setdefault(scope, {})
@@ -115,7 +127,8 @@ class Flow:
             if isinstance(scope.node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef)):
                 self.block(scope.node.body, env)
         finally:
-            self._scope, self._loops = outer_scope, outer_loops
+            self._scope, self._unit, self.read, self._loops = outside
+            self.values, self.events, self.calls = looked_at
             self._finished.add(scope)
 
     def ensure_all(self) -> None:
@@ -130,6 +143,24 @@ class Flow:
         while isinstance(scope.node, (ast.Lambda, ast.ClassDef)) and scope.parent is not None:
             scope = scope.parent
         return scope
+
+    def forget(self, stale: set[Key]) -> None:
+        """Let go of what scopes and attributes of classes have been found to be: they are evaluated anew when asked."""
+        functions = {scope.function for scope in stale if isinstance(scope, Scope) and scope.function is not None}
+        for by_scope in (self.reads, self.joined):
+            _drop(by_scope, stale)
+        for by_attribute in (self.attributes, self.writers, self._settled):
+            _drop(by_attribute, stale)
+        for by_function in (self.returns, self._results, self.open_parameters, self.asked):
+            _drop(by_function, functions)
+        for by_node in (self.events, self.calls, self.lambda_calls):
+            _drop(by_node, [node for node in by_node if self.body_scope(self.module.scope_of(node)) in stale])
+        for cls in self.module.classes:
+            if self.body_scope(cls.scope) in stale:
+                self.joined.pop(cls.scope, None)
+        self._started -= stale
+        self._finished -= stale
+        self._carried.clear()
 
     def value(self, node: ast.expr) -> Value:
         """The value of an expression, evaluating its scope on first demand."""
@@ -184,6 +215,7 @@ class Flow:
 
     def result_of(self, function: Function) -> Value:
         """What calling a function of this file gives."""
+        self.read.add(function.scope)
         known = self._results.get(function)
         if known is not None:
             return known
@@ -214,7 +246,9 @@ class Flow:
         """What all assignments to `self.name` in a class of this file agree on, evidence of use where they do not
         say.
         """
-        known = self._settled.get((owner, name))
+        key = owner, name
+        self.read.add(key)
+        known = self._settled.get(key)
         if known is not None:
             return known
         writers = owner.writers.get(name, ())
@@ -226,7 +260,7 @@ class Flow:
             self.ensure(scopes[-1])
         found = self._attribute_of(owner, name)
         if found.kind != "unknown" and all(scope in self._finished for scope in scopes):
-            self._settled[owner, name] = found
+            self._settled[key] = found
         return found
 
     def _attribute_of(self, owner: Class, name: str) -> Value:
@@ -400,8 +434,7 @@ class Flow:
                     if current.parent is None and (defined := self._defined(name)) is not None:
                         return defined
                     covering = self.body_scope(current)
-                    if covering not in self._started:
-                        self.ensure(covering)
+                    self.ensure(covering)
                     joined = self.joined.get(current)
                     if joined is None:
                         joined = self.joined.get(covering, {})
@@ -482,9 +515,13 @@ class Flow:
                 self._note_attribute(owner, target.attr, value)
 
     def _note_attribute(self, owner: Class, name: str, value: Value) -> None:
-        key = (owner, name)
-        before = self.attributes.get(key)
-        self.attributes[key] = value if before is None else join(before, value)
+        before = self.attributes.get((owner, name))
+        self.set_attribute(owner, name, value if before is None else join(before, value))
+
+    def set_attribute(self, owner: Class, name: str, value: Value) -> None:
+        """Note what an attribute of a class of this file is, as far as evaluation has come."""
+        self.attributes[owner, name] = value
+        self.writers.setdefault((owner, name), set()).add(self._unit)
 
     def _receiver_class(self, name: str) -> Class | None:
         """The class whose `self` the name is, in a method or a function nested in one."""
@@ -996,6 +1033,11 @@ class Flow:
 
     def _starred(self, node: ast.Starred, env: Env) -> Value:
         return self.eval(node.value, env)
+
+
+def _drop(found: dict[Any, Any], keys: Iterable[object]) -> None:
+    for key in keys:
+        found.pop(key, None)
 
 
 def _constant(node: Any) -> Value:

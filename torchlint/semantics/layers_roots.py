@@ -21,7 +21,9 @@ FindMaker = Callable[[str], Maker | None]
 
 def pairing_roots(module: Module, find_maker: FindMaker) -> set[Root]:
     """The roots that may hold both a layer with a bias and a norm, and all that use a helper or base of theirs."""
-    calls = [call for name, calls in module.index.calls.items() if _has_word(name, ("conv", "linear")) for call in calls]
+    calls = [
+        call for name, calls in module.index.calls.items() if _has_word(name, ("conv", "linear")) for call in calls
+    ]
     biased = _spread(module, _roots_of(module, calls, lambda call: _may_be_biased(module, call, find_maker)))
     if not biased:
         return biased

@@ -258,7 +258,7 @@ def _register(flow: Flow, node: ast.Call, positional: list[Value]) -> None:
         and isinstance(label, ast.Constant)
         and isinstance(label.value, str)
     ):
-        flow.attributes[(function.owner, label.value)] = Value("tensor", grad=False, dtype=positional[1].dtype)
+        flow.set_attribute(function.owner, label.value, Value("tensor", grad=False, dtype=positional[1].dtype))
 
 
 def _accelerator_method(flow: Flow, node: ast.Call, name: str, positional: list[Value]) -> Value:
@@ -330,4 +330,4 @@ def _grow(node: ast.Call, base: Value, item: Value, env: Env, flow: Flow) -> Non
     if path.startswith("self.") and path.count(".") == 1 and "[" not in path:
         function = flow.module.method_around(node)
         if function is not None and function.owner is not None:
-            flow.attributes[(function.owner, path[5:])] = grown
+            flow.set_attribute(function.owner, path[5:], grown)

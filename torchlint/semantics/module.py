@@ -23,6 +23,7 @@ from torchlint.semantics.loaders import getter_indexes_memory
 from torchlint.semantics.names import Class, Function, Scope, index_tree, last_name
 from torchlint.semantics.project import family_of, lineage
 from torchlint.semantics.regions import AnyLoop, Regions
+from torchlint.semantics.reuse import stale_keys
 from torchlint.semantics.summary import Summarizer
 from torchlint.semantics.values import OPAQUE, UNKNOWN, Value
 
@@ -92,9 +93,13 @@ class Module:
         if linked == self.linked:
             return
         if linked.flow_inputs != self.linked.flow_inputs:
-            self._bases.clear()
-            self._families.clear()
-            self.flow = Flow(self)
+            stale = stale_keys(self, self.linked, linked)
+            if stale is None:
+                self._bases.clear()
+                self._families.clear()
+                self.flow = Flow(self)
+            else:
+                self.flow.forget(stale)
             self.regions = Regions(self)
         self.linked = linked
         self.__dict__.pop("layers", None)
@@ -408,6 +413,10 @@ class Module:
         finally:
             self._climbed.discard(class_id)
 
+    def has_met(self, class_id: str) -> bool:
+        """Whether a class has been asked for, or is a base of one that has."""
+        return class_id in self._bases or any(class_id in bases for bases in self._bases.values())
+
     def direct_bases(self, class_id: str) -> list[str]:
         cls = self._classes_by_id.get(class_id)
         if cls is None:
@@ -440,6 +449,8 @@ class Module:
                 continue
             cls = self._classes_by_id.get(class_id)
             facts = self.linked.classes.get(class_id) if cls is None else None
+            if cls is None:
+                self.flow.read.add(f"{class_id}.{name}")
             found = self._member_of(cls, name, base) if cls is not None else self._linked_member(facts, name, base)
             if found is not None:
                 return found
@@ -465,6 +476,7 @@ class Module:
             in (initializer := cls.methods["__init__"].scope).usage
         ):
             self.flow.ensure(initializer)
+        self.flow.read.add((cls, name))
         registered = self.flow.attributes.get((cls, name))
         if registered is not None:
             return registered
@@ -494,6 +506,7 @@ class Module:
         if function is not None:
             found = self.flow.result_of(function)
         else:
+            self.flow.read.add(function_id)
             found = self.linked.returns.get(function_id, members.result(function_id))
         if found.kind in ("unknown", "ref") and torch_api.returns_tensor(members.published_name(function_id)):
             return OPAQUE  # a well-known helper, in the project that publishes it
@@ -503,6 +516,7 @@ class Module:
         """What a method gives on a receiver of unknown type, where one class of the project alone has one so named."""
         reference = f"?.{name}()"
         self.references.add(reference)
+        self.flow.read.add(reference)
         return self.linked.refs.get(reference, UNKNOWN)
 
     def parameter_reference(self, name: ast.Name) -> str | None:
@@ -519,6 +533,7 @@ class Module:
         """Whether a function moves something to a device: then its result need not live where its arguments do."""
         function = self._functions_by_id.get(function_id)
         if function is None:
+            self.flow.read.add(function_id)
             return function_id in self.linked.moves
         return self.moves_something(function)
 
