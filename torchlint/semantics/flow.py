@@ -53,6 +53,7 @@ _LITERALS: dict[type, Value] = {
     complex: NUMBER,
     bool: NUMBER,
 }
+_GIVING_THE_SAME = frozenset({"function", "bound", "class", "ref"})
 _DEFINED = frozenset({"package", "symbol", "class", "function"})
 _TELLING_NOTHING = frozenset({ast.Is, ast.IsNot, ast.In, ast.NotIn})  # of what they compare
 _TELLING_TESTS = frozenset({ast.UnaryOp, ast.BoolOp, ast.Call})
@@ -67,10 +68,15 @@ class _LoopState:
 
 
 class Flow:
-    """The evaluation of one file. `values` holds every expression evaluated so far."""
+    """The evaluation of one file. `values` holds every expression evaluated so far.
 
-    def __init__(self, module: Module) -> None:
+    A `shallow` one tells what names are bound to and no more: it leaves out statements that bind nothing, and arguments
+    of calls that give the same whatever they are given.
+    """
+
+    def __init__(self, module: Module, *, shallow: bool = False) -> None:
         self.module = module
+        self._shallow = shallow
         self.values: dict[ast.expr, Value] = {}
         self.joined: dict[Scope, Env] = {}
         self.returns: dict[Function, list[Value]] = {}
@@ -546,7 +552,9 @@ class Flow:
         return falls
 
     def _expr_statement(self, node: ast.Expr, env: Env) -> bool:
-        self.eval(node.value, env)
+        value = node.value
+        if not self._shallow or (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)):
+            self.eval(value, env)  # `names.append(x)` says more of a name
         return True
 
     def _assign(self, node: ast.Assign, env: Env) -> bool:
@@ -595,11 +603,12 @@ class Flow:
         return self.eval(target, env)
 
     def _function_def(self, node: FunctionNode, env: Env) -> bool:
-        for decorator in node.decorator_list:
-            self.eval(decorator, env)
-        for default in [*node.args.defaults, *node.args.kw_defaults]:
-            if default is not None:
-                self.eval(default, env)
+        if not self._shallow:
+            for decorator in node.decorator_list:
+                self.eval(decorator, env)
+            for default in (*node.args.defaults, *node.args.kw_defaults):
+                if default is not None:
+                    self.eval(default, env)
         function = self.module.function_at[node]
         value = Value("function", name=self.module.id_of(function))
         if function.is_property and function.owner is not None:
@@ -868,6 +877,8 @@ class Flow:
         callee = self.eval(node.func, env)
         positional: list[Value] = []
         starred = False
+        if self._shallow and callee.kind in _GIVING_THE_SAME:
+            return calls.call(self, node, callee, positional, [], env, starred)
         for argument in node.args:
             kind = argument.__class__
             if kind is _CONSTANT:

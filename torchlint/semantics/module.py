@@ -602,7 +602,11 @@ class Module:
 
     def declarations(self) -> FileSummary:
         """What the file defines and re-exports, without what its functions do: all that resolving names needs."""
-        return Summarizer(self).declarations()
+        evaluated, self.flow = self.flow, Flow(self, shallow=True)
+        try:
+            return Summarizer(self).declarations()
+        finally:
+            self.flow = evaluated
 
     def summary(self) -> FileSummary:
         """What other files may need to know of this one."""
