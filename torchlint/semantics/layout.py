@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class ProjectLayout:
         A script sees its own folder first; a file of a package sees the folders above the package. `src/` is seen from
         everywhere.
         """
-        folder = posixpath.dirname(from_path)
+        folder = _folder(from_path)
         if (folder, dotted) not in self._resolved:
             self._resolved[folder, dotted] = self._resolve(folder, dotted)
         return self._resolved[folder, dotted]
@@ -72,11 +73,14 @@ class ProjectLayout:
 
     def resolve_relative(self, from_path: str, level: int, dotted: str) -> str:
         """The module name that `from ..dotted import` means."""
-        folder = posixpath.dirname(from_path)
+        folder = _folder(from_path)
         for _ in range(level - 1):
             folder = posixpath.dirname(folder)
         base = folder.replace("/", ".")
         return f"{base}.{dotted}" if base and dotted else base or dotted
+
+
+_folder = lru_cache(maxsize=65536)(posixpath.dirname)
 
 
 def module_name(path: str) -> str:

@@ -385,6 +385,7 @@ class _Indexer:
     def chain(self, node: ast.expr, scope: Scope) -> str | None:
         """Record a whole `a.b['k'].c`, and each place in it; its path, None where it has none."""
         parents, paths, attributes = self.index.parents, self.index.paths, self.index.attributes
+        usage = scope.usage
         links: list[ast.Attribute | ast.Subscript] = []
         while node.__class__ is ast.Attribute or node.__class__ is ast.Subscript:
             links.append(node)
@@ -399,7 +400,11 @@ class _Indexer:
             if link.__class__ is ast.Attribute:
                 attributes[link.attr].append(link)
                 if path is not None:
-                    scope.use(path, "." + link.attr)
+                    used = usage.get(path)
+                    if used is None:
+                        usage[path] = {"." + link.attr}
+                    else:
+                        used.add("." + link.attr)
                     path = paths[link] = f"{path}.{link.attr}"
                 continue
             assert isinstance(link, ast.Subscript)

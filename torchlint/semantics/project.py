@@ -537,20 +537,21 @@ def _agreed(values: list[Value]) -> Value:
     return join_all(values) if len(values) > 1 else values[0]
 
 
-def _bound_arguments(function: FunctionFacts, call: CallFacts) -> Iterator[tuple[str, Value]]:
-    """(parameter, value) for every parameter that a call fills or leaves to its default."""
+def _bound_arguments(function: FunctionFacts, call: CallFacts) -> list[tuple[str, Value]]:
+    """(parameter, value) for every parameter that a call fills."""
     names = function.parameters
     if call.bound and function.has_receiver and names:
         names = names[1:]
-    if call.starred or (call.keywords and any(key == "**" for key, _ in call.keywords)):
-        for name in names:
-            yield name, UNKNOWN
-        return
-    yield from zip(names, call.positional, strict=False)
+    if call.starred:
+        return [(name, UNKNOWN) for name in names]
+    found = list(zip(names, call.positional, strict=False))
     by_position = names[: len(call.positional)]
     for key, value in call.keywords:
+        if key == "**":
+            return [(name, UNKNOWN) for name in names]
         if key in names and key not in by_position:
-            yield key, value
+            found.append((key, value))
+    return found
 
 
 def _is_known(value: Value) -> bool:

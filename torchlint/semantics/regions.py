@@ -26,6 +26,7 @@ _FLAG = re.compile(
 )
 _INTERVAL = re.compile(r"interval|every|freq|period|(?:^|_)cadence")
 _WARM = re.compile(r"warm")
+_WORDS = {_INTERVAL: ("interval", "every", "freq", "period", "cadence"), _WARM: ("warm",)}
 _FUNCTIONS = frozenset({ast.FunctionDef, ast.AsyncFunctionDef})
 # The nodes that can put a loop or a guard around a child.
 _STATEMENTS = frozenset(ast.stmt.__subclasses__())
@@ -45,6 +46,7 @@ class Regions:
         self.module = module
         self.numbers: dict[ast.AST, int] = {loop: n for n, loop in enumerate(module.index.loops)}
         self._places: dict[ast.AST, Place] = {}
+        self._spelled: dict[re.Pattern[str], bool] = {}
         self._counters: set[str] | None = None
         self._exits: dict[ast.AST, list[tuple[list[ast.stmt], int, ast.If]]] = {}  # by what holds the block
         self._periodic: dict[ast.expr, tuple[bool, bool]] = {}
@@ -356,6 +358,8 @@ class Regions:
 
     def _mentions(self, node: ast.expr, pattern: re.Pattern[str], depth: int) -> bool:
         """Whether an identifier in the expression, or the definition of a name in it, matches."""
+        if not self._spells(pattern):
+            return False
         for part in ast.walk(node):
             if isinstance(part, ast.Name):
                 if pattern.search(part.id):
@@ -369,6 +373,14 @@ class Regions:
             ):
                 return True
         return False
+
+    def _spells(self, pattern: re.Pattern[str]) -> bool:
+        """Whether the file holds any of the words that a pattern looks for: most hold none."""
+        found = self._spelled.get(pattern)
+        if found is None:
+            text = self.module.source.text
+            found = self._spelled[pattern] = any(word in text for word in _WORDS[pattern])
+        return found
 
     # Grad mode
 
