@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 
     from torchlint.semantics.module import Module
 
-# A parameter's key in a state_dict: `"encoder.conv1.bias"`.
-_BIAS_KEY = re.compile(r"""(\w+)\.bias["']""")
+# The end of a parameter's key in a state_dict, `"encoder.conv1.bias"`, and the name before it. One expression for both
+# would try each word of the file.
+_BIAS_KEY = re.compile(r"""\.bias["']""")
+_NAME_BEFORE = re.compile(r"\w*$")
+_LONGEST_NAME = 100
 
 
 class BiasedLayer(NamedTuple):
@@ -139,8 +142,9 @@ class Layers:
                 case ast.Attribute(attr=name, value=receiver):
                     if name in flow.owners and not self._is_own(receiver) and not asks_for_bias(module, node):
                         yield from flow.owners[name]
-        for name in set(_BIAS_KEY.findall(text)):
-            yield from flow.owners.get(name, ())
+        for end in _BIAS_KEY.finditer(text):
+            name = _NAME_BEFORE.search(text[max(0, end.start() - _LONGEST_NAME) : end.start()])
+            yield from flow.owners.get(name.group() if name else "", ())
 
     def _is_own(self, receiver: ast.expr) -> bool:
         method = self._module.method_around(receiver)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from torchlint import torch_api
@@ -262,7 +263,7 @@ class Regions:
 
     def _compare_guard(self, test: ast.Compare, depth: int) -> tuple[bool, bool]:
         left, right, op = test.left, test.comparators[0], test.ops[0]
-        if _has_modulo(left) or _has_modulo(right):
+        if self._holds_modulo and (_has_modulo(left) or _has_modulo(right)):
             if isinstance(op, ast.NotEq):
                 return False, True
             return True, False
@@ -373,6 +374,10 @@ class Regions:
             ):
                 return True
         return False
+
+    @cached_property
+    def _holds_modulo(self) -> bool:
+        return "%" in self.module.source.text
 
     def _spells(self, pattern: re.Pattern[str]) -> bool:
         """Whether the file holds any of the words that a pattern looks for: most hold none."""
