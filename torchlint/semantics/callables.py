@@ -32,7 +32,6 @@ def result_of_callable(
     node, seen = flow.lambdas.get(callee.name, (None, {}))
     if node is None or callee.name in flow.open_lambdas or len(flow.open_lambdas) >= _DEEPEST:
         return UNKNOWN  # another file's, or one that calls itself or many others
-    flow.read.add(flow.body_scope(flow.module.scope_of(node)))
     flow.lambda_calls[call] = (node, tuple(positional))
     starred = any(isinstance(argument, ast.Starred) for argument in call.args)
     names = [p.arg for p in (*node.args.posonlyargs, *node.args.args)]

@@ -143,8 +143,8 @@ class Layers:
                     if name in flow.owners and not self._is_own(receiver) and not asks_for_bias(module, node):
                         yield from flow.owners[name]
         for end in _BIAS_KEY.finditer(text):
-            name = _NAME_BEFORE.search(text[max(0, end.start() - _LONGEST_NAME) : end.start()])
-            yield from flow.owners.get(name.group() if name else "", ())
+            before = _NAME_BEFORE.search(text[max(0, end.start() - _LONGEST_NAME) : end.start()])
+            yield from flow.owners.get(before.group() if before else "", ())
 
     def _is_own(self, receiver: ast.expr) -> bool:
         method = self._module.method_around(receiver)

@@ -533,7 +533,6 @@ class Module:
         """Whether a function moves something to a device: then its result need not live where its arguments do."""
         function = self._functions_by_id.get(function_id)
         if function is None:
-            self.flow.read.add(function_id)
             return function_id in self.linked.moves
         return self.moves_something(function)
 
