@@ -84,7 +84,7 @@ class Flow:
         self.declared: dict[tuple[Class, str], Value] = {}
         self.events: dict[ast.AST, str] = {}
         self.calls: dict[ast.Call, ProjectCall] = {}
-        self._noted = self.values, self.events, self.calls
+        self._noted = self.values, self.events, self.calls  # the call of a lambda looks at others for a while
         self.open_parameters: dict[Function, list[str]] = {}  # of which nothing is known here
         self.asked: dict[Function, set[str]] = {}  # attributes of other files' classes, not known yet
         self.lambdas: dict[str, tuple[ast.Lambda, Env]] = {}
@@ -121,7 +121,7 @@ class Flow:
         self._started.add(scope)
         outside = self._scope, self._unit, self.read, self._loops
         looked_at = self.values, self.events, self.calls
-        self.values, self.events, self.calls = self._noted  # also where the call of a lambda asked
+        self.values, self.events, self.calls = self._noted
         self._scope = self._unit = scope
         self.read = self.reads.setdefault(scope, set())
         self._loops = []
@@ -453,7 +453,9 @@ class Flow:
 
     def _store(self, name: str, value: Value, env: Env) -> None:
         env[name] = value
-        joined = self.joined[self._scope]
+        joined = self.joined.get(self._scope)
+        if joined is None:
+            joined = self.joined[self._scope] = {}
         before = joined.get(name)
         # `import model` and later `model = model.Net()`: what the import meant is over
         if before is None or (before.kind in _DEFINED and value.kind in ("module", "tensor", "instance", "ref")):
