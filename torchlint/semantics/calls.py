@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from torchlint import torch_api
@@ -75,7 +75,7 @@ def instance_of(flow: Flow, cls: Value) -> Value:
     return _instance_of_symbol(cls.name)
 
 
-@cache
+@lru_cache(maxsize=65536)
 def _instance_of_symbol(name: str) -> Value:
     """A value of an external class or type, by its canonical name."""
     if name in ("torch.Tensor", "torch.nn.Parameter") or name in torch_api.LEGACY_CONSTRUCTORS:

@@ -21,20 +21,23 @@ FindMaker = Callable[[str], Maker | None]
 
 def pairing_roots(module: Module, find_maker: FindMaker) -> set[Root]:
     """The roots that may hold both a layer with a bias and a norm, and all that use a helper or base of theirs."""
-    calls = [
-        call for name, calls in module.index.calls.items() if _has_word(name, ("conv", "linear")) for call in calls
-    ]
-    biased = _spread(module, _roots_of(module, calls, lambda call: _may_be_biased(module, call, find_maker)))
+    layers = _calls_with(module, "conv", "linear")
+    biased = _spread(module, _roots_of(module, layers, lambda call: _may_be_biased(module, call, find_maker)))
     if not biased:
         return biased
-    calls = [call for name, calls in module.index.calls.items() if _has_word(name, ("norm", "bn")) for call in calls]
-    norms = _spread(module, _roots_of(module, calls, lambda call: _is_norm(module, call, find_maker)))
-    return with_users(module, norms & biased)
+    norms = _calls_with(module, "norm", "bn")
+    normed = _spread(module, _roots_of(module, norms, lambda call: _is_norm(module, call, find_maker)))
+    return with_users(module, normed & biased)
 
 
-def _has_word(name: str, words: tuple[str, ...]) -> bool:
-    lowered = name.lower()
-    return any(word in lowered for word in words)
+def _calls_with(module: Module, *words: str) -> list[ast.Call]:
+    """Calls whose name holds one of the words, as the names of such layers and of what builds them do."""
+    found = []
+    for name, calls in module.index.calls.items():
+        lowered = name.lower()
+        if any(word in lowered for word in words):
+            found += calls
+    return found
 
 
 def _roots_of(module: Module, calls: list[ast.Call], holds: Callable[[ast.Call], bool]) -> set[Root]:

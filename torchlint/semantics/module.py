@@ -392,7 +392,7 @@ class Module:
         return method is not None and method.owner is not None and self.is_module_class(method.owner)
 
     def class_family(self, class_id: str) -> str:
-        """ "module", "dataset", … for a class by its bases; empty for a plain one."""
+        """What the instances of a class are by its bases: "module", "dataset", … or nothing of torch's (empty)."""
         known = self._families.get(class_id)
         if known is None:
             known = family_of(self.bases_of(class_id))

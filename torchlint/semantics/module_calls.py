@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from torchlint import torch_api
 from torchlint.semantics.call_arguments import Keywords, all_host
-from torchlint.semantics.names import path_of
 from torchlint.semantics.project_calls import note_call
 from torchlint.semantics.values import Value
 
@@ -23,7 +22,7 @@ def module_call(
     name = callee.name
     inside = flow.module.in_module_class(node)
     if not torch_api.is_light(name):
-        attribute_of_self = path_of(node.func) or ""
+        attribute_of_self = flow.module.index.path(node.func) or ""
         flow.events[node] = "layer" if inside and attribute_of_self.startswith("self.") else "forward"
     values = [*positional, *(v for _, v in keywords)]
     host = all_host(values) and callee.host

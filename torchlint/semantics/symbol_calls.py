@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from torchlint import torch_api
@@ -85,7 +85,7 @@ def symbol_call(flow: Flow, node: ast.Call, name: str, positional: list[Value], 
     return UNKNOWN
 
 
-@cache
+@lru_cache(maxsize=65536)
 def _instance_made(name: str) -> Value | None:
     """What calling a torch class makes, where its arguments say no more."""
     kind = torch_api.class_kind(name) if name.startswith("torch.") else ""
