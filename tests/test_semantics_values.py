@@ -706,3 +706,21 @@ def test_lambdas_that_call_lambdas_are_followed_a_few_calls_deep() -> None:
     steps = "".join(f"f{n} = lambda x: f{n - 1}(f{n - 1}(x))\n" for n in range(1, 40))
     main = module(f"import torch\nf0 = lambda x: x * 2\n{steps}f1(torch.zeros(3))\nf39(torch.zeros(3))\n")
     assert [kind(main, f"f{n}(torch.zeros(3))") for n in (1, 39)] == ["tensor", "unknown"]
+
+
+def test_tuple_with_a_list_unpacked_in_it_holds_what_both_hold() -> None:
+    found = module("""\
+        import torch
+
+        tensors = [torch.ones(1)]
+        more = (*tensors, torch.zeros(2))
+        first = more[0]
+        names = ("a", "b")
+        mixed = (*names, torch.zeros(2))
+        third = mixed[2]
+        either = (*names, *tensors)
+        any_of_them = either[0]
+    """)
+    assert value(found, "first").kind == "tensor"
+    assert value(found, "third").kind == "tensor"
+    assert value(found, "any_of_them").kind == "unknown"

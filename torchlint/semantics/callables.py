@@ -51,13 +51,13 @@ def agreed(results: list[Value]) -> Value:
 
 def _evaluated(flow: Flow, node: ast.Lambda, state: Env) -> Value:
     """The body's value in one call. What flow notes of the body itself stays as it is: it holds for all calls."""
-    outer = flow.values, flow.events, flow.calls, flow._scope
+    outer = flow.values, flow.events, flow.calls, flow.scope
     flow.values, flow.events, flow.calls = {}, {}, {}
-    flow._scope = flow.body_scope(flow.module.scope_of(node))
+    flow.scope = flow.body_scope(flow.module.scope_of(node))
     try:
         return flow.eval(node.body, state)
     finally:
-        flow.values, flow.events, flow.calls, flow._scope = outer
+        flow.values, flow.events, flow.calls, flow.scope = outer
 
 
 def sync_chain(body: ast.expr | None, parameters: set[str]) -> ast.Call | None:

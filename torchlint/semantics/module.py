@@ -480,7 +480,7 @@ class Module:
         registered = self.flow.attributes.get((cls, name))
         if registered is not None:
             return registered
-        evidence = self.flow._evidence(self.class_usage(cls, name))
+        evidence = self.flow.evidence(self.class_usage(cls, name))
         return evidence if evidence is not UNKNOWN else None
 
     def _linked_member(self, facts: ClassFacts | None, name: str, base: Value) -> Value | None:
