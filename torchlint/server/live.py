@@ -216,7 +216,8 @@ class LiveRun(Run):
         state = self._link_state(files)
         known = self.known.links.get(self._number)
         if known is None or known[0] != state:
-            linked = super()._link(files, last=last)
+            # plain bytes: the records themselves would stay in memory for as long as the server runs
+            linked = {path: bytes(facts) for path, facts in super()._link(files, last=last).items()}
             known = self.known.links[self._number] = (state, linked, self._again)
         self._again = known[2]
         if last:
