@@ -144,12 +144,51 @@ def test_only_what_read_a_fact_is_stale_when_it_changes(changes: dict[str, objec
 
 def test_stale_values_are_found_anew_and_the_others_are_kept() -> None:
     module = evaluated(MAIN, BEFORE)
-    kept = {function.qualname for function in module.functions} - {"takes"}
+    before = {function.qualname: module.flow.reads[function.scope] for function in module.functions}
     module.attach(msgspec.structs.replace(BEFORE, parameters={"main:takes": {"x": TENSOR}}))
-    assert {f.qualname for f in module.functions if f.scope in module.flow.reads} == kept
+    after = {function.qualname: module.flow.reads[function.scope] for function in module.functions}
+    assert [name for name in before if after[name] is not before[name]] == ["takes"]
     assert value(module, "x").kind == "tensor"
     module.attach(BEFORE)
     assert value(module, "x").kind == "unknown"
+
+
+def test_scopes_that_wait_for_each_other_are_evaluated_anew_together() -> None:
+    """`Net.__init__` calls `build`, which reads what it assigns later: alone, `build` would find more than at first."""
+    text = """\
+from helpers import make
+
+class Net:
+    def __init__(self):
+        self.build()
+        self.late = 1
+
+    def build(self):
+        self.made = make()
+        return self.late
+"""
+    first, then = (Linked(refs=REFS, returns={"helpers:make": found}) for found in (NUMBER, TENSOR))
+    module = evaluated(text, first)
+    module.attach(then)
+    fresh = evaluated(text, then)
+    found = {ast.unparse(node): value for node, value in module.flow.values.items()}
+    assert found == {ast.unparse(node): value for node, value in fresh.flow.values.items()}
+
+
+def test_lambda_that_is_called_before_its_scope_is_evaluated() -> None:
+    text = """\
+import torch
+
+def first(make):
+    made = make()
+    return made
+
+def second():
+    return first(lambda: torch.ones(2))
+"""
+    parameters = {"main:first": {"make": Value("lambda", name="main#8:17")}}
+    module = evaluated(text, Linked(parameters=parameters))
+    assert value(module, "made").kind == "tensor"
 
 
 def test_events_and_calls_of_what_is_stale_are_forgotten() -> None:
@@ -193,23 +232,41 @@ class Holder:
     assert value(module, "self.made").kind == "number"
 
 
-def test_global_that_a_function_rebinds_stays_unknown() -> None:
-    text = """\
-from helpers import make
+@pytest.mark.parametrize("order", [("reset", "read"), ("read", "reset")])
+def test_global_that_a_function_rebinds_is_unknown_in_every_function(order: tuple[str, str]) -> None:
+    bodies = {
+        "reset": "def reset():\n    global state\n    state = None\n\n",
+        "read": "def read():\n    seen = state\n    return seen\n\n",
+    }
+    text = "import torch\n\nstate = torch.ones(2)\nkept = torch.ones(2)\n\n" + "".join(bodies[name] for name in order)
+    text += "def only_reads():\n    global kept\n    return kept\n"
+    module = module_of(text)
+    assert value(module, "seen").kind == "unknown"
+    assert value(module, "kept").kind == "tensor"
 
-state = make()
 
-def reset():
-    global state
-    state = None
+def test_name_that_a_nested_function_rebinds_is_unknown_in_its_siblings() -> None:
+    module = module_of("""\
+        import torch
 
-def read():
-    return state
-"""
-    module = evaluated(text, Linked(refs=REFS, returns={"helpers:make": NUMBER}))
-    module.attach(Linked(refs=REFS, returns={"helpers:make": TENSOR}))
-    module.flow.ensure_all()
-    assert value(module, "state").kind == "unknown"
+        def outer():
+            state = torch.ones(2)
+            kept = torch.ones(2)
+
+            def change():
+                nonlocal state
+                state = 3
+
+            def read():
+                first = state
+                second = kept
+                return first, second
+
+            change()
+            return read()
+    """)
+    assert value(module, "first").kind == "unknown"
+    assert value(module, "second").kind == "tensor"
 
 
 def test_reused_evaluation_says_what_a_fresh_one_says() -> None:
@@ -259,6 +316,45 @@ def test_reused_evaluation_says_what_a_fresh_one_says() -> None:
         assert module.flow.values == fresh.flow.values
         assert module.flow.events == fresh.flow.events
         assert module.flow.calls == fresh.flow.calls
+
+
+def test_what_is_asked_first_does_not_matter() -> None:
+    """The initializer waits for the module body, which waits for `forward`, which waits for the initializer."""
+    files = {
+        "base.py": """\
+            import torch
+            from torch import nn
+
+            class Base(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.buf = torch.zeros(3, device="cuda")
+        """,
+        "main.py": """\
+            import torch
+            from base import Base
+
+            class Net(Base):
+                def __init__(self):
+                    super().__init__()
+                    self.mean = self.buf.mean()
+                    self.head = torch.zeros(WIDTH, device="cuda")
+
+                def forward(self, x):
+                    return self.head.cpu()
+
+            def main():
+                net = Net()
+                net(3)
+
+            WIDTH = 4
+            main()
+        """,
+    }
+    module = project(files)["main.py"]
+    fresh = Module(module.source, module.tree, module.layout, "main.py")
+    fresh.attach(module.linked)
+    assert value(module, "self.head.cpu()").kind == value(fresh, "self.head.cpu()").kind == "tensor"
 
 
 def test_function_that_the_call_of_a_lambda_reaches_first_keeps_its_values() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from semantics_support import kind, module, value
 
+from torchlint.encoded import encode
+
 PRELUDE = """\
 import itertools
 from dataclasses import dataclass
@@ -724,3 +726,29 @@ def test_tuple_with_a_list_unpacked_in_it_holds_what_both_hold() -> None:
     assert value(found, "first").kind == "tensor"
     assert value(found, "third").kind == "tensor"
     assert value(found, "any_of_them").kind == "unknown"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "x = (x, x)",
+        "x = {'a': x, 'b': x}",
+        "x = dict(a=x, b=x)",
+        "x = zip(x, x)",
+        "x = [(x, x)]",
+        "x = [x]",
+        "x = [y for y in [x]]",
+        "x = enumerate(x)",
+        "x.append(x)",
+        "x = x.foo",
+        "*x, y = [x]",
+    ],
+)
+def test_value_that_grows_with_each_statement_stays_small(statement: str) -> None:
+    found = module("import torch\nx = [torch.ones(1)]\n" + f"{statement}\n" * 3_000)
+    assert len(encode(found.summary())) < 50_000
+
+
+def test_long_tuple_of_plain_values_keeps_them_all() -> None:
+    found = module(f"import torch\ntable = ({'1, ' * 2_000}torch.ones(1))\nlast = table[2000]\n")
+    assert value(found, "last").kind == "tensor"

@@ -16,9 +16,13 @@ _DEEPEST = 3  # lambdas that call lambdas are evaluated anew in each call
 
 def lambda_value(flow: Flow, node: ast.Lambda, state: Env) -> Value:
     """The value of a lambda expression; `state` is what it sees, with its parameters unknown."""
-    name = f"{flow.module.name}#{node.lineno}:{node.col_offset}"
+    name = _name_of(flow, node)
     flow.lambdas[name] = (node, state)
     return Value("lambda", name=name)
+
+
+def _name_of(flow: Flow, node: ast.Lambda) -> str:
+    return f"{flow.module.name}#{node.lineno}:{node.col_offset}"
 
 
 def result_of_callable(
@@ -29,6 +33,7 @@ def result_of_callable(
         return agreed([result_of_callable(flow, call, part, positional, keywords) for part in callee.items])
     if callee.kind != "lambda":
         return flow.module.function_result(callee.name)
+    _ensure(flow, callee.name)
     node, seen = flow.lambdas.get(callee.name, (None, {}))
     if node is None or callee.name in flow.open_lambdas or len(flow.open_lambdas) >= _DEEPEST:
         return UNKNOWN  # another file's, or one that calls itself or many others
@@ -42,6 +47,14 @@ def result_of_callable(
         return _evaluated(flow, node, {**seen, **given})
     finally:
         flow.open_lambdas.discard(callee.name)
+
+
+def _ensure(flow: Flow, name: str) -> None:
+    """Evaluate the scope that a lambda of this file stands in: what it sees is known from there."""
+    if name.startswith(f"{flow.module.name}#"):
+        for node, scope in flow.module.index.scopes.items():
+            if isinstance(node, ast.Lambda) and _name_of(flow, node) == name:
+                flow.ensure(flow.body_scope(scope))
 
 
 def agreed(results: list[Value]) -> Value:

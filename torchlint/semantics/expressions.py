@@ -18,6 +18,7 @@ from torchlint.semantics.values import (
     TENSOR,
     UNKNOWN,
     Value,
+    container,
     join,
     join_all,
 )
@@ -196,7 +197,7 @@ def _tuple(flow: Flow, node: ast.Tuple, env: Env) -> Value:
             items += spread.items if spread.kind == "tuple" else [spread.element]
         else:
             items.append(flow.eval(element, env))
-    return Value("tuple", items=tuple(items)) if exact else Value("list", items=(join_all(items),))
+    return container("tuple", tuple(items)) if exact else container("list", (join_all(items),))
 
 
 def _list(flow: Flow, node: ast.List, env: Env) -> Value:
@@ -208,11 +209,11 @@ def _list(flow: Flow, node: ast.List, env: Env) -> Value:
             items.append(flow.eval(element.value, env).element)
         else:
             items.append(flow.eval(element, env))
-    return Value("list", items=(join_all(items),))
+    return container("list", (join_all(items),))
 
 
 def _set(flow: Flow, node: ast.Set, env: Env) -> Value:
-    return Value("set", items=(join_all([flow.eval(e, env) for e in node.elts]),))
+    return container("set", (join_all([flow.eval(e, env) for e in node.elts]),))
 
 
 def _dict(flow: Flow, node: ast.Dict, env: Env) -> Value:
@@ -226,10 +227,10 @@ def _dict(flow: Flow, node: ast.Dict, env: Env) -> Value:
         keys.append(key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None)
         items.append(flow.eval(value, env))
     if all(k is not None for k in keys) and len(set(keys)) == len(keys):
-        return Value("dict", keys=tuple(k for k in keys if k is not None), items=tuple(items))
+        return container("dict", tuple(items), tuple(k for k in keys if k is not None))
     if any(key is None for key in node.keys):
         return Value("dict", items=(UNKNOWN,))
-    return Value("dict", items=(join_all(items),))
+    return container("dict", (join_all(items),))
 
 
 def _comprehension(flow: Flow, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, env: Env) -> Value:
@@ -242,10 +243,10 @@ def _comprehension(flow: Flow, node: ast.ListComp | ast.SetComp | ast.GeneratorE
             refine(flow, condition, state, positive=True)
     if isinstance(node, ast.DictComp):
         flow.eval(node.key, state)
-        return Value("dict", items=(flow.eval(node.value, state),))
+        return container("dict", (flow.eval(node.value, state),))
     element = flow.eval(node.elt, state)
     kind = {ast.ListComp: "list", ast.SetComp: "set", ast.GeneratorExp: "iterator"}[node.__class__]
-    return Value(kind, items=(element,))
+    return container(kind, (element,))
 
 
 def _assign_local(flow: Flow, target: ast.expr, value: Value, state: Env) -> None:

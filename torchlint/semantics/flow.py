@@ -28,6 +28,7 @@ from torchlint.semantics.values import (
     TENSOR,
     UNKNOWN,
     Value,
+    container,
     join,
     join_all,
 )
@@ -73,6 +74,7 @@ class Flow:
         self.reads: dict[Scope, set[Key]] = {}
         self.read: set[Key] = set()  # that of the scope under evaluation
         self.writers: dict[tuple[Class, str], set[Key]] = {}  # the scopes that have written an attribute
+        self.unfinished: dict[Scope, set[Key]] = {}  # by scope, those that it has read while they were under way
         self._definitions: dict[str, Value | None] = {}
         self._finished: set[Scope] = set()
         self._started: set[Scope] = set()
@@ -90,6 +92,8 @@ class Flow:
         """Evaluate `scope` (and first the functions around it) unless that has been done or is under way."""
         self.read.add(scope)
         if scope in self._started:
+            if scope not in self._finished and scope is not self._unit:
+                self.unfinished.setdefault(self._unit, set()).add(scope)
             return
         if scope.parent is not None and not isinstance(scope.node, ast.ClassDef):
             outer = self.body_scope(scope.parent)
@@ -132,20 +136,24 @@ class Flow:
     def forget(self, stale: set[Key]) -> None:
         """Let go of what scopes and attributes of classes have been found to be: they are evaluated anew when asked."""
         functions = {scope.function for scope in stale if isinstance(scope, Scope) and scope.function is not None}
-        for by_scope in (self.reads, self.joined):
+        for by_scope in (self.reads, self.unfinished, self.joined):
             _drop(by_scope, stale)
         for by_attribute in (self.attributes, self.writers, self._settled):
             _drop(by_attribute, stale)
         for by_function in (self.returns, self._results, self.open_parameters, self.asked):
             _drop(by_function, functions)
         for by_node in (self.events, self.calls, self.lambda_calls):
-            _drop(by_node, [node for node in by_node if self.body_scope(self.module.scope_of(node)) in stale])
+            _drop(by_node, [node for node in by_node if self._stands_in(node, stale)])
+        _drop(self.lambdas, [name for name, (node, _) in self.lambdas.items() if self._stands_in(node, stale)])
         for cls in self.module.classes:
             if self.body_scope(cls.scope) in stale:
                 self.joined.pop(cls.scope, None)
         self._started -= stale
         self._finished -= stale
         self.carried.clear()
+
+    def _stands_in(self, node: ast.AST, scopes: set[Key]) -> bool:
+        return self.body_scope(self.module.scope_of(node)) in scopes
 
     def value(self, node: ast.expr) -> Value:
         """The value of an expression, evaluating its scope on first demand."""
@@ -363,6 +371,8 @@ class Flow:
                 if not skipped:
                     if current is start and inside and not isinstance(current.node, ast.ClassDef):
                         return UNKNOWN
+                    if name in current.rebound:
+                        return UNKNOWN
                     if current.parent is None and (defined := self._defined(name)) is not None:
                         return defined
                     covering = self.body_scope(current)
@@ -397,8 +407,6 @@ class Flow:
             value = msgspec.structs.replace(value, dtype="float")  # only floating-point tensors differentiate
         for key in self.places.get(name, ()):
             env.pop(key, None)  # what was known of `x.attr` and `x['k']` was another x's
-        if name in self.scope.foreign:
-            self.joined.setdefault(self.module.index.root, {})[name] = UNKNOWN
         self.store(name, value, env)
 
     def place(self, path: str, value: Value, env: Env) -> None:
@@ -416,7 +424,7 @@ class Flow:
         elif isinstance(target, (ast.Tuple, ast.List)):
             self._unpack(target, value, env)
         elif isinstance(target, ast.Starred):
-            self.assign(target.value, Value("list", items=(value,)), env)
+            self.assign(target.value, container("list", (value,)), env)
         elif isinstance(target, ast.Attribute):
             base = self.eval(target.value, env)
             self._assign_attribute(target, base, value, env)

@@ -99,6 +99,8 @@ def attribute(flow: Flow, base: Value, name: str) -> Value:
         return DEVICE
     if kind == "distribution" and name in ("mean", "probs", "logits", "scale", "loc", "variance", "stddev"):
         return Value("tensor", dtype="float", host=base.host)
+    if kind == "method":
+        base = Value("method", name=base.name)  # what it is a method of says no more of its attributes
     return Value("method", name=name, items=(base,))
 
 

@@ -23,6 +23,7 @@ from torchlint.semantics.values import (
     TENSOR,
     UNKNOWN,
     Value,
+    container,
     join,
     join_all,
     tensor_parts,
@@ -264,7 +265,7 @@ def _register(flow: Flow, node: ast.Call, positional: list[Value]) -> None:
 def _accelerator_method(flow: Flow, node: ast.Call, name: str, positional: list[Value]) -> Value:
     if name in ("prepare", "setup"):
         prepared = tuple(_prepared(v) for v in positional)
-        return prepared[0] if len(prepared) == 1 else Value("tuple", items=prepared)
+        return prepared[0] if len(prepared) == 1 else container("tuple", prepared)
     if name in (
         "prepare_model",
         "prepare_data_loader",
@@ -274,7 +275,7 @@ def _accelerator_method(flow: Flow, node: ast.Call, name: str, positional: list[
         "setup_dataloaders",
     ):
         prepared = tuple(_prepared(v) for v in positional)
-        return prepared[0] if len(prepared) == 1 else Value("tuple", items=prepared)
+        return prepared[0] if len(prepared) == 1 else container("tuple", prepared)
     if name == "backward":
         flow.events[node] = "backward"
         return NONE
@@ -325,7 +326,7 @@ def _grow(node: ast.Call, base: Value, item: Value, env: Env, flow: Flow) -> Non
     path = path_of(node.func.value) if isinstance(node.func, ast.Attribute) else None
     if path is None or base.kind not in ("list", "set", "iterator"):
         return
-    grown = Value(base.kind, items=(join(base.items[0], item),) if base.items else (item,))
+    grown = container(base.kind, (join(base.items[0], item),) if base.items else (item,))
     flow.place(path, grown, env)
     if path.startswith("self.") and path.count(".") == 1 and "[" not in path:
         function = flow.module.method_around(node)

@@ -89,7 +89,11 @@ class Module:
         self.__dict__.clear()
 
     def attach(self, linked: Linked) -> None:
-        """Take what the project says about this file, and forget what was judged without it."""
+        """Take what the project says about this file, and forget what was judged without it.
+
+        All of the file is evaluated here, in one order, whatever is asked of it later: where scopes wait for each
+        other, what they find depends on the order.
+        """
         if linked == self.linked:
             return
         if linked.flow_inputs != self.linked.flow_inputs:
@@ -102,6 +106,7 @@ class Module:
                 self.flow.forget(stale)
             self.regions = Regions(self)
         self.linked = linked
+        self.flow.ensure_all()
         self.__dict__.pop("layers", None)
 
     @cached_property

@@ -57,7 +57,8 @@ class Scope:
 
     `bindings` maps a name to the expressions assigned to it (None where the value is no plain expression, such as a
     loop target or an import); `usage` maps a dotted path such as `model` or `self.opt` to the attributes called on it,
-    with `()` for a call of the path itself and `.name` for an attribute read or set.
+    with `()` for a call of the path itself and `.name` for an attribute read or set. `foreign` holds the names that are
+    declared to be another scope's (`global`, `nonlocal`), `rebound` those of its own that another scope binds so.
     """
 
     node: ast.AST
@@ -67,6 +68,7 @@ class Scope:
     bindings: dict[str, list[ast.expr | None]] = field(default_factory=dict)
     usage: dict[str, set[str]] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)
+    rebound: set[str] = field(default_factory=set)
     children: list[Scope] = field(default_factory=list)
     is_outermost: bool = False
     """Whether it is a function's and only the module is around it: what it does not bind means what it means there."""
@@ -144,9 +146,8 @@ class Index:
     """What one pass over a file's tree found.
 
     `calls` holds calls by the last name of what is called, `paths` `a.b` and `a['k']` as strings (see `path_of`),
-    `attributes` the nodes `….name` by that name, `counted` the paths that `+= 1` counts, `definitions`
-    the imports, functions and classes of the module body by name, `rebound` the names that some function declares
-    global.
+    `attributes` the nodes `….name` by that name, `counted` the paths that `+= 1` counts, `definitions` the imports,
+    functions and classes of the module body by name.
     """
 
     tree: ast.Module
@@ -164,7 +165,6 @@ class Index:
     attributes: dict[str, list[ast.Attribute]] = field(default_factory=lambda: defaultdict(list))
     counted: set[str] = field(default_factory=set)
     definitions: dict[str, Definition] = field(default_factory=dict)
-    rebound: set[str] = field(default_factory=set)
 
     def path(self, node: ast.expr) -> str | None:
         """`path_of` for a node of the tree, without putting it together anew."""
@@ -173,7 +173,7 @@ class Index:
     def definition(self, name: str) -> Definition | None:
         """The import, function or class that a module-level name stands for wherever it is read: its only binding."""
         found = self.definitions.get(name)
-        if found is None or name in self.rebound or len(self.root.bindings[name]) != 1:
+        if found is None or name in self.root.rebound or len(self.root.bindings[name]) != 1:
             return None
         return found
 
@@ -226,6 +226,7 @@ class _Indexer:
         root = Scope(tree, None)
         self.index = Index(tree, root, scopes={tree: root})
         self.stack: list[tuple[ast.AST, Scope]] = [(tree, root)]
+        self.borrowed: list[tuple[ast.Global | ast.Nonlocal, Scope]] = []
 
     def run(self) -> Index:
         index = self.index
@@ -252,6 +253,7 @@ class _Indexer:
                             scope.bind(item.id)
                     elif kind is not constant:
                         push((item, scope))
+        self._note_rebound()
         _spread_usage(index.root)
         # of two that start at the same place the outer one was seen first, and stays first
         for calls in index.calls.values():
@@ -489,7 +491,19 @@ class _Indexer:
 
     def global_(self, node: ast.Global | ast.Nonlocal, scope: Scope) -> None:
         scope.foreign.update(node.names)
-        self.index.rebound.update(node.names)
+        self.borrowed.append((node, scope))
+
+    def _note_rebound(self) -> None:
+        """Note with each scope which of its names another one binds by `global` or `nonlocal`."""
+        for node, scope in self.borrowed:
+            for name in scope.bindings.keys() & node.names:
+                owner = self.index.root if isinstance(node, ast.Global) else scope.parent
+                while owner is not None and owner.parent is not None:
+                    if name in owner.bindings and name not in owner.foreign and owner.function is not None:
+                        break
+                    owner = owner.parent
+                if owner is not None:
+                    owner.rebound.add(name)
 
     def handler(self, node: ast.ExceptHandler, scope: Scope) -> None:
         if node.name:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from torchlint.semantics.facts import ClassFacts, Linked
     from torchlint.semantics.flow import Flow, Key
     from torchlint.semantics.module import Module
-    from torchlint.semantics.names import Scope
     from torchlint.semantics.values import Value
 
 
@@ -71,8 +70,11 @@ def _changed_members(
 
 
 def _spread(flow: Flow, stale: set[Key]) -> None:
-    """Add to what is stale all scopes that read it, and the attributes that these have written, with all who write
-    them: what they agreed on is to be found again.
+    """Add to what is stale all that follows from it.
+
+    That is every scope that has read it, and the attributes that these have written, with all who write them: what they
+    agreed on is to be found again. Where a scope has read another that was under way (they call each other, say), that
+    one is stale too: so both are evaluated anew in the order in which a fresh evaluation takes them.
     """
     pending = dict(flow.reads)
     size = -1
@@ -80,18 +82,9 @@ def _spread(flow: Flow, stale: set[Key]) -> None:
         size = len(stale)
         for scope in [scope for scope, read in pending.items() if scope in stale or not read.isdisjoint(stale)]:
             stale.add(scope)
+            stale |= flow.unfinished.get(scope, set())
             del pending[scope]
         for attribute, writers in flow.writers.items():
             if attribute not in stale and not writers.isdisjoint(stale):
                 stale.add(attribute)
                 stale |= writers
-    root = flow.module.index.root
-    if root in stale:
-        _add_writers_of_globals(flow, stale)
-
-
-def _add_writers_of_globals(flow: Flow, stale: set[Key]) -> None:
-    writing: set[Scope] = {scope for scope in flow.reads if scope.foreign}
-    if not writing <= stale:
-        stale |= writing
-        _spread(flow, stale)

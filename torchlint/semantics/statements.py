@@ -14,7 +14,7 @@ import msgspec
 from torchlint.semantics import members
 from torchlint.semantics.annotations import annotation
 from torchlint.semantics.expressions import constant, refine
-from torchlint.semantics.values import NONE, UNKNOWN, Value, join
+from torchlint.semantics.values import NONE, UNKNOWN, Value, container, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def _assign(flow: Flow, node: ast.Assign, env: Env) -> bool:
     value = flow.eval(node.value, env)
     for target in node.targets:
         if isinstance(target, (ast.Tuple, ast.List)) and isinstance(node.value, (ast.Tuple, ast.List)):
-            value = Value("tuple", items=tuple(_evaluated(flow, e) for e in node.value.elts))
+            value = container("tuple", tuple(_evaluated(flow, e) for e in node.value.elts))
         flow.assign(target, value, env)
     return True
 

@@ -22,6 +22,7 @@ from torchlint.semantics.values import (
     TENSOR,
     UNKNOWN,
     Value,
+    container,
     dataset_parts,
     join_all,
     tensor_parts,
@@ -79,7 +80,7 @@ def symbol_call(flow: Flow, node: ast.Call, name: str, positional: list[Value], 
     if name == "collections.deque":
         return Value("list")
     if name == "itertools.product" or name == "itertools.zip_longest":
-        return Value("iterator", items=(Value("tuple", items=tuple(iteration(p) for p in positional)),))
+        return Value("iterator", items=(container("tuple", tuple(iteration(p) for p in positional)),))
     if head.startswith("tqdm") and positional:
         return _wrapped(positional[0], last)
     return UNKNOWN
@@ -142,10 +143,10 @@ def _builtin_call(flow: Flow, node: ast.Call, name: str, positional: list[Value]
     if name == "range":
         return Value("range")
     if name == "enumerate":
-        return Value("iterator", name=loader_mark(first), items=(Value("tuple", items=(NUMBER, iteration(first))),))
+        return Value("iterator", name=loader_mark(first), items=(container("tuple", (NUMBER, iteration(first))),))
     if name == "zip":
         mark = "loader" if any(loader_mark(p) for p in positional) else ""
-        return Value("iterator", name=mark, items=(Value("tuple", items=tuple(iteration(p) for p in positional)),))
+        return Value("iterator", name=mark, items=(container("tuple", tuple(iteration(p) for p in positional)),))
     if name in ("iter", "reversed", "list", "tuple", "sorted"):
         if not positional:
             return EMPTY_LIST
@@ -174,7 +175,7 @@ def _builtin_call(flow: Flow, node: ast.Call, name: str, positional: list[Value]
     if name == "dict":
         named = [(k, v) for k, v in keywords]
         if named and all(k != "**" for k, _ in named) and not positional:
-            return Value("dict", keys=tuple(k for k, _ in named), items=tuple(v for _, v in named))
+            return container("dict", tuple(v for _, v in named), tuple(k for k, _ in named))
         return Value("dict") if not named and not positional else first if first.kind == "dict" else UNKNOWN
     if name == "set":
         return Value("set", items=(iteration(first),) if positional else ())

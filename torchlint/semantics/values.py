@@ -96,6 +96,25 @@ _NAMED_KINDS = frozenset(
 )
 _CALLABLES = frozenset({"function", "bound", "lambda", "either"})
 _MOST_FUNCTIONS = 8
+_MOST_PARTS = 500
+
+
+def container(kind: str, items: tuple[Value, ...], keys: tuple[str, ...] = ()) -> Value:
+    """A container of these items. One that would hold a great many parts in all holds unknown ones: `x = (x, x)`, a few
+    dozen times, has more than memory can hold.
+    """
+    if _has_many_parts(items):
+        return Value("list" if kind == "tuple" else kind, items=(UNKNOWN,))
+    return Value(kind, items=items, keys=keys)
+
+
+def _has_many_parts(items: tuple[Value, ...]) -> bool:
+    """Whether containers in these hold a great many parts: a long tuple of plain values does not."""
+    count, queue = 0, [part for item in items if item.items for part in item.items]
+    while queue and count <= _MOST_PARTS:
+        count += 1
+        queue += queue.pop().items
+    return count > _MOST_PARTS
 
 
 def join(a: Value, b: Value) -> Value:
