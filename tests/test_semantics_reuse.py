@@ -408,3 +408,11 @@ def test_record_is_not_decoded_in_the_process_that_encoded_it() -> None:
     assert decode(elsewhere, Linked) == record
     assert isinstance(encoded, Encoded)
     assert decode(bytes(encoded), Linked) is not record
+
+
+def test_asking_for_names_alone_leaves_nothing_for_the_next_round() -> None:
+    source = SourceFile.from_text(Path("main.py"), MAIN)
+    module = Module(source, source.parse(), ProjectLayout(Path("nowhere"), ["main.py", "helpers.py"]), "main.py")
+    assert "helpers:make" in module.declarations().references
+    assert module.references == set()
+    assert not module.flow.values

@@ -611,6 +611,7 @@ class Module:
             return Summarizer(self).declarations()
         finally:
             self.flow = evaluated
+            self.references = set()  # the whole evaluation will find its own, and not all of these
 
     def summary(self) -> FileSummary:
         """What other files may need to know of this one."""
