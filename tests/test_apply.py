@@ -17,10 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchlint.fixing import apply
-from torchlint.fixing.apply import WriteError, apply_edits, fix_source, write_atomically
+from torchlint.fixing.apply import WriteError, fix_source, write_atomically
 from torchlint.fixing.edits import Edit, Unfixable, decorate, drop_argument, drop_statement, set_argument
 from torchlint.rule import Fix, Safety
 from torchlint.source import SourceFile
+from torchlint.text import spliced
 
 
 @dataclass(frozen=True)
@@ -201,19 +202,19 @@ def test_fixed_files_keep_everything_else(pieces: list[str], newline: str, bom: 
 @given(
     st.text(max_size=10), st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10), st.text(max_size=2)), max_size=3)
 )
-def test_apply_edits_refuses_overlaps(text: str, places: list[tuple[int, int, str]]) -> None:
+def test_edits_that_overlap_are_refused(text: str, places: list[tuple[int, int, str]]) -> None:
     edits = sorted(Edit(*place) for place in places)
     valid = all(edit.start <= edit.end <= len(text) for edit in edits) and all(
         first.end <= second.start for first, second in pairwise(edits)
     )
     if not valid:
         with pytest.raises(ValueError, match="overlaps"):
-            apply_edits(text, edits)
+            spliced(text, sorted(edits))
         return
     expected = text
     for edit in reversed(edits):
         expected = expected[: edit.start] + edit.content + expected[edit.end :]
-    assert apply_edits(text, edits) == expected
+    assert spliced(text, sorted(edits)) == expected
 
 
 # Writing

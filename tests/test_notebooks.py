@@ -13,9 +13,9 @@ import nbformat
 import pytest
 from command_line import CommandLine
 
-from torchlint.fixing.apply import apply_edits
 from torchlint.magics import without_magics
 from torchlint.source import Edit, SourceFile
+from torchlint.text import spliced
 
 MOVE = "x = torch.zeros(3).to(gpu)"
 MOVED = "x = torch.zeros(3, device=gpu)"
@@ -334,7 +334,7 @@ def test_the_edits_of_a_report_mend_the_cell(torchlint: CommandLine) -> None:
         Edit(edit["location"]["column"] - 1, edit["end_location"]["column"] - 1, edit["content"])
         for edit in row["fix"]["edits"]
     ]
-    assert apply_edits(cell, edits) == cell.replace(MOVE, MOVED)
+    assert spliced(cell, sorted(edits)) == cell.replace(MOVE, MOVED)
 
 
 def test_a_notebook_comes_through_standard_input(torchlint: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from torchlint.comments import find_spans
 from torchlint.fixing.splice import Unfixable
 from torchlint.rule import Safety
-from torchlint.source import Edit, SourceError, SourceFile, spliced
+from torchlint.source import Edit, SourceError, SourceFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -88,11 +88,6 @@ class _Repair:
 
     finding: FixableFinding
     edits: list[Edit]
-
-
-def apply_edits(text: str, edits: Sequence[Edit]) -> str:
-    """`text` after `edits`, in any order. Raises ValueError where two overlap."""
-    return spliced(text, sorted(edits))
 
 
 def fix_source(
