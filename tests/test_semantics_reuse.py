@@ -417,6 +417,13 @@ def test_record_is_not_decoded_in_the_process_that_encoded_it() -> None:
     assert decode(bytes(encoded), Linked) is not record
 
 
+def test_file_of_which_the_project_says_nothing_is_evaluated_in_order_too() -> None:
+    source = SourceFile.from_text(Path("main.py"), MAIN)
+    module = Module(source, source.parse(), ProjectLayout(Path("nowhere"), ["main.py"]), "main.py")
+    module.attach(Linked())
+    assert {function.scope for function in module.functions} <= module.flow.reads.keys()
+
+
 def test_asking_for_names_alone_leaves_nothing_for_the_next_round() -> None:
     source = SourceFile.from_text(Path("main.py"), MAIN)
     module = Module(source, source.parse(), ProjectLayout(Path("nowhere"), ["main.py", "helpers.py"]), "main.py")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from torchlint.fixing.edits import replace_expression, set_argument
 from torchlint.rule import Finding, Fix, Level, Rule, Safety
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from torchlint.fixing.edits import Edit
     from torchlint.semantics import Module
     from torchlint.semantics.layers import BiasedLayer
 
@@ -76,13 +75,17 @@ def _message(found: BiasedLayer) -> str:
 
 
 def _fix(module: Module, found: BiasedLayer) -> Fix:
-    if found.given is not None:
-        build = partial(replace_expression, module.source, found.given, "False")
-    else:
-        build = partial(set_argument, module.source, found.call, found.keyword, "False")
     return Fix(
-        message=f"set {found.keyword}=False",
-        safety=Safety.UNSAFE,
-        build=build,
-        reason="the layer's bias key leaves the state_dict, and layers built later draw other initial values",
+        f"set {found.keyword}=False",
+        Safety.UNSAFE,
+        lambda: _edits(module, found),
+        "the layer's bias key leaves the state_dict, and layers built later draw other initial values",
     )
+
+
+def _edits(module: Module, found: BiasedLayer) -> Sequence[Edit]:
+    from torchlint.fixing import edits
+
+    if found.given is not None:
+        return edits.replace_expression(module.source, found.given, "False")
+    return edits.set_argument(module.source, found.call, found.keyword, "False")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torchlint.semantics import calls, members
 from torchlint.semantics.annotations import annotation_of_types
 from torchlint.semantics.callables import lambda_value
+from torchlint.semantics.names import all_parameters
 from torchlint.semantics.values import (
     EMPTY_DICT,
     EMPTY_LIST,
@@ -264,8 +265,7 @@ def _assign_local(flow: Flow, target: ast.expr, value: Value, state: Env) -> Non
 
 def _lambda(flow: Flow, node: ast.Lambda, env: Env) -> Value:
     state = dict(env)
-    a = node.args
-    for parameter in [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]:
+    for parameter in all_parameters(node.args):
         state[parameter.arg] = UNKNOWN
     flow.eval(node.body, state)
     return lambda_value(flow, node, state)

@@ -19,7 +19,7 @@ from torchlint import torch_api
 from torchlint.semantics import members
 from torchlint.semantics.annotations import annotation
 from torchlint.semantics.expressions import EXPRESSIONS, children, constant
-from torchlint.semantics.names import Class, Function, FunctionNode, Scope
+from torchlint.semantics.names import TENSOR_TAKERS, Class, Function, FunctionNode, Scope
 from torchlint.semantics.statements import STATEMENTS, LoopState
 from torchlint.semantics.values import (
     MODULE,
@@ -44,7 +44,7 @@ Key = Scope | tuple[Class, str] | str  # what an evaluation reads: a scope, an a
 _BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
 _NAME, _CONSTANT = ast.Name, ast.Constant
 _DEFINED = frozenset({"package", "symbol", "class", "function"})
-_TENSOR_EVIDENCE = frozenset({"backward", "backward(…)", "scale(…)", "all_reduce(…)", "manual_backward(…)"})
+_TENSOR_EVIDENCE = frozenset({"backward", *(f"{name}(…)" for name in TENSOR_TAKERS)})
 
 
 class Flow:

@@ -94,8 +94,6 @@ class Module:
         All of the file is evaluated here, in one order, whatever is asked of it later: where scopes wait for each
         other, what they find depends on the order.
         """
-        if linked == self.linked:
-            return
         if linked.flow_inputs != self.linked.flow_inputs:
             stale = stale_keys(self, self.linked, linked)
             if stale is None:
@@ -105,9 +103,10 @@ class Module:
             else:
                 self.flow.forget(stale)
             self.regions = Regions(self)
-        self.linked = linked
+        if linked != self.linked:
+            self.linked = linked
+            self.__dict__.pop("layers", None)
         self.flow.ensure_all()
-        self.__dict__.pop("layers", None)
 
     @cached_property
     def layers(self) -> Layers:

@@ -23,7 +23,7 @@ Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _BINDING = frozenset({ast.AnnAssign, ast.NamedExpr})
 _LEAVES = frozenset({ast.Constant, ast.Name})
-_TENSOR_TAKERS = frozenset({"backward", "scale", "all_reduce", "manual_backward"})
+TENSOR_TAKERS = frozenset({"backward", "scale", "all_reduce", "manual_backward"})
 _START = attrgetter("lineno", "col_offset")
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 
@@ -113,7 +113,7 @@ class Function:
         self.is_classmethod = "classmethod" in decorators
         self.is_property = not decorators.isdisjoint(("property", "cached_property", "setter"))
         positional = self.node.args.posonlyargs or self.node.args.args
-        self.parameters = _all_parameters(self.node.args)
+        self.parameters = all_parameters(self.node.args)
         self.self_name = positional[0].arg if self.owner is not None and positional and not self.is_static else ""
 
     @property
@@ -178,7 +178,7 @@ class Index:
         return found
 
 
-def _all_parameters(node: ast.arguments) -> list[ast.arg]:
+def all_parameters(node: ast.arguments) -> list[ast.arg]:
     """Every parameter in order: positional-only, positional, `*args`, keyword-only, `**kwargs`."""
     found = [*node.posonlyargs, *node.args]
     if node.vararg is not None:
@@ -282,7 +282,7 @@ class _Indexer:
     def _parameters(self, node: ast.arguments, scope: Scope) -> None:
         """Queue what parameters are annotated with and default to."""
         parents, push = self.index.parents, self.stack.append
-        for parameter in _all_parameters(node):
+        for parameter in all_parameters(node):
             parents[parameter] = node
             annotation = parameter.annotation
             if annotation is not None:
@@ -320,7 +320,7 @@ class _Indexer:
     def lambda_(self, node: ast.Lambda, scope: Scope) -> bool:
         inner = Scope(node, scope, function=scope.function, owner=scope.owner)
         scope.children.append(inner)
-        for parameter in _all_parameters(node.args):
+        for parameter in all_parameters(node.args):
             inner.bind(parameter.arg)
         self.index.scopes[node] = inner
         return self._enter(node, scope, inner)
@@ -353,7 +353,7 @@ class _Indexer:
             before = receiver.id if receiver.__class__ is ast.Name else index.paths.get(receiver)
             if before is not None:
                 scope.use(before, callee.attr)
-            if callee.attr in _TENSOR_TAKERS:
+            if callee.attr in TENSOR_TAKERS:
                 self._evidence_of_arguments(node, callee.attr, scope)
         elif callee.__class__ is ast.Name:
             path = callee.id

@@ -83,11 +83,7 @@ class Regions:
             return child is not parent.iter and not any(child is s for s in parent.orelse)
         if isinstance(parent, ast.While):
             return not any(child is s for s in parent.orelse)
-        if isinstance(parent, COMPREHENSIONS):
-            return child is not parent.generators[0]
-        if isinstance(parent, ast.comprehension):
-            return False
-        return False
+        return isinstance(parent, COMPREHENSIONS) and child is not parent.generators[0]
 
     # Places
 

@@ -117,11 +117,7 @@ class Summarizer:
         """
         named = self.module.linked.again
         again = [function for function in self.module.functions if self.module.id_of(function) in named]
-        for function in again:
-            self.flow.ensure(function.scope)
         body = [None] if f"{self.module.name}:{MODULE_BODY}" in named else []
-        if body:
-            self.flow.ensure(self.index.root)
         owners = {function.owner for function in again}
         return FileSummary(
             module=self.module.name,
