@@ -73,7 +73,7 @@ def test_options_select_and_ignore_by_code(project: Project, options: tuple[str,
 
 
 def test_torchlint_does_not_run_when_flake8_selects_none_of_its_rules(project: Project) -> None:
-    project.flake8("--select", "E,W", "pkg")
+    assert project.flake8("--select", "E,W", "pkg") == (0, [], "", "")
     assert not project.runs.exists()
 
 

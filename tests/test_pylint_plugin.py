@@ -177,9 +177,10 @@ def test_one_run_of_torchlint_serves_all_modules_and_processes(tmp_path: Path, j
 
 def test_torchlint_does_not_run_when_all_its_messages_are_off(project: Project) -> None:
     for jobs in ("1", "2"):
-        project.pylint(
+        done = project.pylint(
             "--load-plugins=counting,torchlint.plugins.pylint", "--disable=all", "--enable=C", f"-j{jobs}", "pkg"
         )
+        assert any("missing-function-docstring" in message for message in done.messages)
     assert not project.runs.exists()
 
 

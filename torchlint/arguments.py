@@ -40,7 +40,6 @@ class CheckOptions:
     paths: tuple[str, ...]
     configs: ConfigFinder
     allow_plugins: bool
-    given: frozenset[str]
     action: str
     fix_only: bool
     add_ignore: bool
@@ -75,7 +74,6 @@ def parse_check(arguments: list[str]) -> CheckOptions:
         paths=tuple(options.paths or ["."]),
         configs=configs_from(options),
         allow_plugins=options.allow_plugins,
-        given=frozenset(settings_given(options)),
         action=action,
         fix_only=options.fix_only,
         add_ignore=options.add_ignore,

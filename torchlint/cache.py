@@ -72,9 +72,9 @@ class Cache:
 
     def save(self, project: bytes, entries: dict[str, Entry]) -> None:
         """Replace the cache. What changed nothing is not written."""
-        stored = Stored(self._stamp, project, {path: entries[path] for path in sorted(entries) if _is_text(path)})
         if self._file is None or not self._writes:
             return
+        stored = Stored(self._stamp, project, {path: entries[path] for path in sorted(entries) if _is_text(path)})
         with contextlib.suppress(OSError, UnicodeError):
             encoded = msgspec.msgpack.encode(stored)
             if encoded != self._before:

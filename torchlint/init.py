@@ -17,6 +17,7 @@ from torchlint.custom_rules import load_rules
 from torchlint.discovery import Discovery, Project
 from torchlint.planning import Planner
 from torchlint.reports.output import visible
+from torchlint.reports.summary import counted
 from torchlint.rule import Level
 from torchlint.runner import Run
 from torchlint.torch_target import find_target_torch
@@ -158,19 +159,15 @@ def _show(look: Look, counts: Mapping[str, int], rules: RuleSet) -> None:
 def _facts(look: Look) -> list[str]:
     def listed(found: Mapping[str, int], nothing: str) -> str:
         ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
-        return ", ".join(f"{name} ({_files(count)})" for name, count in ordered) or nothing
+        return ", ".join(f"{name} ({counted(count, 'file')})" for name, count in ordered) or nothing
 
     return [
         f"Python files and notebooks: {look.files}",
         f"oldest torch: {look.target[0]}.{look.target[1]} ({look.target_origin})",
         f"framework: {listed(look.frameworks, 'plain PyTorch')}",
         f"devices: {listed(look.devices, 'none named in the code')}",
-        f"several processes: {_files(look.distributed) if look.distributed else 'no'}",
+        f"several processes: {counted(look.distributed, 'file') if look.distributed else 'no'}",
     ]
-
-
-def _files(count: int) -> str:
-    return f"{count} file" if count == 1 else f"{count} files"
 
 
 def _asked() -> str | None:

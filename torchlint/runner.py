@@ -28,7 +28,7 @@ from torchlint.encoded import decode, encode
 if TYPE_CHECKING:
     from torchlint.discovery import Project
     from torchlint.engine import Registry
-    from torchlint.semantics import FileSummary
+    from torchlint.semantics import FileSummary, ProjectLayout
 
 ROUNDS = 3
 
@@ -49,10 +49,6 @@ class File:
     entry: Entry | None = None
     summary: FileSummary | None = None
     error: str = ""
-
-    @property
-    def arguments(self) -> tuple[str, str]:
-        return self.path, self.relative
 
 
 @dataclass
@@ -122,12 +118,16 @@ class Run:
             reports.append(entry.report)
         return reports
 
-    def _crew(self, files: Mapping[str, File], stale: Sequence[File]) -> Alone | Crew:
+    def _layout(self, files: Mapping[str, File]) -> ProjectLayout:
+        """The project's folder and its importable files."""
         from torchlint.semantics import ProjectLayout
 
         importable = tuple(file.relative for file in files.values() if file.relative.endswith(".py"))
-        layout = ProjectLayout(Path(self.project.root), importable)
-        checker = Checker(layout, self.registry, frozenset(plan.path for plan in self.plans), self.overlay)
+        return ProjectLayout(Path(self.project.root), importable)
+
+    def _crew(self, files: Mapping[str, File], stale: Sequence[File]) -> Alone | Crew:
+        targets = frozenset(plan.path for plan in self.plans)
+        checker = Checker(self._layout(files), self.registry, targets, self.overlay)
         work = {file.path: file.size for file in stale}
         work |= {plan.path: files[plan.path].size for plan in self.plans}
         jobs = self.jobs or min(_cpu_count(), sum(work.values()) // BYTES_PER_PROCESS)
@@ -174,11 +174,10 @@ class Run:
 
     def _link(self, files: Mapping[str, File], *, last: bool) -> dict[str, bytes]:
         """What the project says about each file that has a summary, encoded, by path."""
-        from torchlint.semantics import ProjectLayout, link
+        from torchlint.semantics import link
 
         summaries = {file.relative: file.summary for file in files.values() if file.summary is not None}
-        importable = tuple(file.relative for file in files.values() if file.relative.endswith(".py"))
-        linked = link(ProjectLayout(Path(self.project.root), importable), summaries, last=last)
+        linked = link(self._layout(files), summaries, last=last)
         self._again = {file.path for file in files.values() if file.relative in linked and linked[file.relative].again}
         return {file.path: encode(linked[file.relative]) for file in files.values() if file.relative in linked}
 

@@ -41,8 +41,7 @@ def _write_excerpt(finding: Diagnostic, output: Output) -> None:
 
 def _shift(finding: Diagnostic, row: int) -> int:
     """How many characters to leave out at the start of a line that is too long to show its place otherwise."""
-    column = finding.location.column
-    return max(column - _WIDEST // 2, 0) if row == finding.location.row and column > _WIDEST // 2 else 0
+    return max(finding.location.column - _WIDEST // 2, 0) if row == finding.location.row else 0
 
 
 def _underline(finding: Diagnostic, line: str, shift: int) -> tuple[str, str]:

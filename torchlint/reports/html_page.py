@@ -181,7 +181,7 @@ def _marked(finding: Diagnostic, line: str) -> str:
     start = finding.location.column - 1
     on_one_line = finding.end_location.row == finding.location.row
     end = finding.end_location.column - 1 if on_one_line else len(line.rstrip())
-    shift = max(start - _WIDEST // 2, 0) if start > _WIDEST // 2 else 0
+    shift = max(start - _WIDEST // 2, 0)
     end = min(end, shift + _WIDEST)
     return (
         f"{_text(line[shift:start])}<mark>{_text(line[start:end])}</mark>"

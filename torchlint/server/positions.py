@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from lsprotocol import types
 
 from torchlint.source import Edit, common_affixes, spliced
+from torchlint.text import NEWLINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_NEWLINE = re.compile(r"\r\n|\r|\n")
 
 
 class Text:
@@ -30,7 +29,7 @@ class Text:
     @cached_property
     def starts(self) -> list[int]:
         """The offset at which each line begins."""
-        return [0, *(newline.end() for newline in _NEWLINE.finditer(self.content))]
+        return [0, *(newline.end() for newline in NEWLINE.finditer(self.content))]
 
     def line(self, index: int) -> str:
         """Line `index`, counted from 0, without its newline; "" behind the end."""

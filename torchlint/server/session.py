@@ -14,6 +14,7 @@ from torchlint.cache import digest
 from torchlint.checker import Checker
 from torchlint.custom_rules import load_rules
 from torchlint.discovery import Discovery, Project, project_root
+from torchlint.encoded import decode, encode
 from torchlint.engine import check_module, to_diagnostics
 from torchlint.fixing.apply import fix_source
 from torchlint.planning import Planner
@@ -73,9 +74,9 @@ class LiveChecker(Checker):
     def _attach(self, module: Module, plan: Plan, linked: bytes | None) -> None:
         self.loops = loop_keys(module)
         if linked is not None and self.told_loops is not None and self.told_loops != self.loops:
-            facts = msgspec.msgpack.decode(linked, type=Linked)
+            facts = decode(linked, Linked)
             moved = moved_loops(facts.step_loops, self.told_loops, self.loops)
-            linked = msgspec.msgpack.encode(msgspec.structs.replace(facts, step_loops=moved))
+            linked = encode(msgspec.structs.replace(facts, step_loops=moved))
         super()._attach(module, plan, linked)
 
     def _broken(self, plan: Plan, error: SourceError, source: SourceFile | None) -> Answer:
