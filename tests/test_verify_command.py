@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 from command_line import CommandLine
-from verify_benches import READS, READS_ONCE, bench
 
 pytest.importorskip("torch")
+
+from verify_benches import READS, READS_ONCE, bench
 
 from torchlint.runtime_verify import environment, results, verify_command, workload
 from torchlint.runtime_verify.records import Environment

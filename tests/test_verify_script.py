@@ -38,9 +38,11 @@ MAIN = "import sys; from torchlint.runtime_verify.script.command import main; sy
 
 
 @pytest.fixture(autouse=True, scope="module")
-def one_thread() -> None:
+def one_thread() -> Iterator[None]:
     """Small tensors are slowed by threads, the more the busier the machine is."""
-    os.environ["OMP_NUM_THREADS"] = "1"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -50,11 +50,6 @@ class Fixed(msgspec.Struct, frozen=True):
     fixes: tuple[Fix, ...]
     problems: tuple[str, ...] = ()
 
-    @property
-    def codes(self) -> tuple[str, ...]:
-        """The codes of the fixes, each once."""
-        return tuple(sorted({fix.code for fix in self.fixes}))
-
 
 Fixer = Callable[["Snapshot", "Selection"], Fixed]
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .guard import is_below
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -46,7 +48,6 @@ class Snapshot:
     folders: tuple[str, ...]
     files: tuple[str, ...]
     links: Mapping[str, str]
-    bytes_copied: int
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -56,7 +57,7 @@ class Snapshot:
     @property
     def protected(self) -> tuple[str, ...]:
         """What must not be written to: the user's project, and what lies behind links that lead out of it."""
-        outside = {target for target in self.links.values() if not _is_below(target, str(self.root))}
+        outside = {target for target in self.links.values() if not is_below(target, str(self.root))}
         return (str(self.root), *sorted(outside))
 
     def read(self, relative: str) -> bytes:
@@ -77,7 +78,7 @@ def snapshot(root: Path, store: Path, copy_everything: bool = False) -> Snapshot
             f"{root}: the project has {size} to copy; name a smaller folder that holds the script with --project, or "
             "let large data be linked with --link-data"
         )
-    found = Snapshot(root, store, tuple(listing.folders), tuple(listing.files), listing.links, listing.bytes)
+    found = Snapshot(root, store, tuple(listing.folders), tuple(listing.files), listing.links)
     _write(found, root, store, {})
     return found
 
@@ -198,7 +199,3 @@ def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
                     waiting.append(entry.path)
                 else:
                     yield entry
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)

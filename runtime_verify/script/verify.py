@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,6 +21,10 @@ from .outcome import Comparison, Report
 from .project_copy import CopyError, Snapshot, snapshot
 from .reach import watched_lines
 from .run import ORIGINAL, Measured, Options, Run, Runner, Version, Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 FIXED = "with all fixes"
 
@@ -46,9 +50,6 @@ class Wishes:
     selection: Selection
     bisect: str = ""
     link_data: bool = False
-
-
-Prepared = Callable[[Fixed], None]
 
 
 def place_of(script: Path, project: Path | None, here: Path) -> Place:
